@@ -1,0 +1,56 @@
+"""Size limits of grammar compilation, checked before anything is unrolled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["DEFAULT_LIMITS", "Limits"]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one grammar may cost; a grammar over a limit is refused with the limit's name.
+
+    Attributes
+    ----------
+    max_pattern_chars
+        Length of a regular expression, in characters.
+    max_nfa_states
+        States of the nondeterministic automaton.
+    max_repeat_states
+        States that the copies of one bounded repeat add, counted before it is unrolled.
+    max_automaton_states
+        States of the deterministic byte automaton.
+    max_strings
+        Strings of a finite language that may be listed one by one.
+    max_labels
+        Labels of one action grammar.
+    max_slots
+        Labels chosen at once.
+    max_label_chars
+        Characters of all labels of one action grammar together.
+    max_slots
+        Labels that one action may choose (k).
+    max_labels_bytes
+        Bytes of all labels together.
+    max_tree_positions
+        Token positions of one evaluated tree.
+    compile_seconds
+        Wall time of one regular expression's compilation, a net under the counted limits.
+    """
+
+    max_pattern_chars: int = 500_000
+    max_nfa_states: int = 1_000_000
+    max_repeat_states: int = 20_000
+    max_automaton_states: int = 50_000
+    max_strings: int = 100_000
+    max_labels: int = 50_000
+    max_slots: int = 64
+    max_label_chars: int = 1_000_000
+    max_slots: int = 64
+    max_labels_bytes: int = 4_000_000
+    max_tree_positions: int = 4_096
+    compile_seconds: float = 5.0
+
+
+DEFAULT_LIMITS = Limits()

@@ -1,0 +1,65 @@
+"""Regular expressions to byte automata, in the dialect of docs/semantics.md."""
+
+from __future__ import annotations
+
+import time
+
+from sgl_compiled.errors import GrammarError, GrammarTooLargeError
+from sgl_compiled.grammar.automaton import ByteAutomaton
+from sgl_compiled.grammar.limits import DEFAULT_LIMITS, Limits
+from sgl_compiled.grammar.nfa import build_nfa, determinise
+from sgl_compiled.grammar.regex_syntax import parse_regex
+
+__all__ = ["compile_regex", "require_finite"]
+
+
+def compile_regex(pattern: str, limits: Limits = DEFAULT_LIMITS) -> ByteAutomaton:
+    """Compile a regular expression that must match the whole text.
+
+    Parameters
+    ----------
+    pattern
+        Dialect of docs/semantics.md: ASCII classes, no lookaround, no backreferences.
+    limits
+        Sizes checked before anything is unrolled.
+
+    Returns
+    -------
+    ByteAutomaton
+        Over the UTF-8 bytes of the text. The language may be infinite (see `require_finite`), and is empty
+        for a class without members.
+
+    Raises
+    ------
+    GrammarError
+        When the pattern is malformed.
+    UnsupportedError
+        When it uses a construct that is refused by name.
+    GrammarTooLargeError
+        When a limit is passed.
+    """
+    deadline = time.monotonic() + limits.compile_seconds
+    if len(pattern) > limits.max_pattern_chars:
+        raise GrammarTooLargeError(
+            f"The regular expression has {len(pattern)} characters, over the limit of "
+            f"{limits.max_pattern_chars}; give a label list instead of an alternation, or split it."
+        )
+    return determinise(build_nfa(parse_regex(pattern).program, limits), limits, deadline)
+
+
+def require_finite(automaton: ByteAutomaton) -> ByteAutomaton:
+    """Return the automaton if its language is finite and not empty.
+
+    Raises
+    ------
+    GrammarError
+        With the remedy, for an infinite or an empty language.
+    """
+    if automaton.is_empty():
+        raise GrammarError("The grammar matches no text at all; remove the contradiction (an empty class, for one).")
+    if not automaton.is_finite():
+        raise GrammarError(
+            "The grammar matches infinitely many texts, and select_k chooses among finitely many: bound every "
+            "'*', '+' and {m,}, as in {0,8}, or use generate(regex=...)."
+        )
+    return automaton

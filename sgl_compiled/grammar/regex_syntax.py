@@ -1,0 +1,271 @@
+"""Parser of the regular-expression dialect of docs/semantics.md: pattern text to a postfix program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from sgl_compiled.grammar.regex_chars import DIGITS, LETTERS, CharacterParser
+from sgl_compiled.grammar.utf8 import ScalarRange
+
+__all__ = ["Alternate", "Atom", "Concat", "Op", "ParsedRegex", "Repeat", "parse_regex"]
+
+
+@dataclass(frozen=True)
+class Atom:
+    """Push one character out of `ranges` (code points, sorted, inclusive)."""
+
+    ranges: tuple[ScalarRange, ...]
+
+
+@dataclass(frozen=True)
+class Concat:
+    """Join the `count` topmost items; a count of 0 pushes the empty string."""
+
+    count: int
+
+
+@dataclass(frozen=True)
+class Alternate:
+    """Unite the `count` topmost items."""
+
+    count: int
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """Repeat the topmost item `low` to `high` times; None means without end."""
+
+    low: int
+    high: int | None
+
+
+Op = Atom | Concat | Alternate | Repeat
+
+
+@dataclass(frozen=True)
+class ParsedRegex:
+    """A parsed pattern.
+
+    Attributes
+    ----------
+    program
+        Postfix operations that leave one item on the stack.
+    python_pattern
+        The same language and groups for Python's `re`, to be compiled with `re.ASCII`.
+    group_names
+        Names of the named groups, in order of their opening parentheses.
+    """
+
+    program: tuple[Op, ...]
+    python_pattern: str
+    group_names: tuple[str, ...]
+
+
+def parse_regex(pattern: str) -> ParsedRegex:
+    """Parse `pattern`.
+
+    Raises
+    ------
+    GrammarError
+        When the pattern is malformed.
+    UnsupportedError
+        When it uses a construct that is refused by name.
+    """
+    return _Parser(pattern).parse()
+
+
+_REFUSED_GROUPS = {
+    "=": "lookahead (?=",
+    "!": "lookahead (?!",
+    "<=": "lookbehind (?<=",
+    "<!": "lookbehind (?<!",
+    "P=": "the backreference (?P=",
+    "P>": "recursion (?P>",
+    "(": "the conditional (?(",
+    ">": "the atomic group (?>",
+    "#": "the comment (?#",
+    "|": "the branch reset (?|",
+}
+_MAX_REPEATDIGITS = 9
+
+
+@dataclass
+class _Frame:
+    """An open group: what its finished branches and the current branch have pushed so far."""
+
+    opened_at: int
+    outer_flags: frozenset[str]
+    branches: int = 0
+    items: int = 0
+
+
+@dataclass
+class _Parser(CharacterParser):
+    # One explicit stack instead of recursion: nesting depth is bounded by the pattern's length alone.
+    program: list[Op] = field(default_factory=list)
+    frames: list[_Frame] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    python_inserts: list[int] = field(default_factory=list)
+
+    def parse(self) -> ParsedRegex:
+        for char in self.pattern:
+            if 0xD800 <= ord(char) <= 0xDFFF:
+                self.fail("a lone surrogate cannot be spelled in UTF-8; remove it")
+        self.frames.append(_Frame(0, frozenset()))
+        self.parse_global_flags()
+        while self.position < len(self.pattern):
+            self.parse_item()
+        if len(self.frames) > 1:
+            self.fail(
+                "this group is never closed; add ')' or escape the parenthesis as '\\('", self.frames[-1].opened_at
+            )
+        self.close_branches(self.frames.pop())
+        return ParsedRegex(tuple(self.program), self.python_pattern(), tuple(self.names))
+
+    def parse_item(self) -> None:
+        at = self.position
+        char = self.take()
+        frame = self.frames[-1]
+        if char == "(":
+            self.open_group(at)
+        elif char == ")":
+            if len(self.frames) == 1:
+                self.fail("there is no open group; escape the parenthesis as '\\)'", at)
+            self.close_branches(frame)
+            self.flags = self.frames.pop().outer_flags
+            self.finish_item()
+        elif char == "|":
+            self.push(Concat(frame.items), keep=frame.items == 1)
+            frame.branches += 1
+            frame.items = 0
+        elif char in "^$":
+            self.check_anchor(char, at)
+        elif char in "*+?":
+            self.fail(f"nothing to repeat before '{char}'; put an item before it or escape it as '\\{char}'", at)
+        else:
+            self.program.append(Atom(self.parse_atom(char, at)))
+            self.finish_item()
+
+    def finish_item(self) -> None:
+        self.frames[-1].items += 1
+        bounds = self.parse_quantifier()
+        if bounds is None:
+            return
+        self.program.append(Repeat(*bounds))
+        if self.peek() == "?":
+            self.position += 1  # lazy: same language
+        elif self.peek() == "+":
+            self.refuse("a possessive quantifier", "drop the '+'", self.position)
+        if self.peek() in ("*", "+", "?") or (self.peek() == "{" and self.braces_follow()):
+            self.fail("two quantifiers in a row; group the inner one, as in (?:a*)*", self.position)
+
+    def parse_quantifier(self) -> tuple[int, int | None] | None:
+        simple: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
+        char = self.peek()
+        if char in simple:
+            self.position += 1
+            return simple[char]
+        if char != "{":
+            return None
+        at = self.position
+        if not self.braces_follow():
+            self.fail("'{' after an item must open a repeat such as {2} or {0,3}; escape a literal brace as '\\{'", at)
+        close = self.pattern.index("}", at)
+        low_text, comma, high_text = self.pattern[at + 1 : close].partition(",")
+        if max(len(low_text), len(high_text)) > _MAX_REPEATDIGITS:
+            self.fail("the repeat count has too many digits; use a smaller bound", at)
+        self.position = close + 1
+        low = int(low_text or 0)
+        high = (int(high_text) if high_text else None) if comma else low
+        if high is not None and high < low:
+            self.fail(f"the repeat {{{low},{high}}} ends below its start; write {{{high},{low}}}", at)
+        return low, high
+
+    def braces_follow(self) -> bool:
+        """Tell whether a well-formed {m}, {m,}, {,n} or {m,n} starts here."""
+        close = self.pattern.find("}", self.position, self.position + 64)
+        low, comma, high = self.pattern[self.position + 1 : close].partition(",") if close >= 0 else ("", "", "")
+        if not (low or high):
+            return False
+        return all(char in DIGITS for char in low + high) and (bool(low) or bool(comma))
+
+    def close_branches(self, frame: _Frame) -> None:
+        self.push(Concat(frame.items), keep=frame.items == 1)
+        if frame.branches:
+            self.program.append(Alternate(frame.branches + 1))
+
+    def push(self, op: Concat, *, keep: bool) -> None:
+        if not keep:
+            self.program.append(op)
+
+    def open_group(self, at: int) -> None:
+        outer = self.flags
+        if self.peek() == "?":
+            self.position += 1
+            self.parse_group_head(at)
+        elif self.peek() == "*":
+            self.fail("nothing to repeat before '*'; escape it as '\\*'", self.position)
+        self.frames.append(_Frame(at, outer))
+
+    def parse_group_head(self, at: int) -> None:
+        rest = self.pattern[self.position : self.position + 2]
+        for head in (rest, rest[:1]):
+            if head in _REFUSED_GROUPS:
+                self.refuse(_REFUSED_GROUPS[head], "spell the wanted strings out", at)
+        if rest[:1] == ":":
+            self.position += 1
+        elif rest == "P<" or rest[:1] == "<":
+            if rest[:1] == "<":
+                self.python_inserts.append(self.position)
+            self.position += len(rest) if rest == "P<" else 1
+            self.parse_name(at)
+        else:
+            self.flags |= self.parse_flags(at)
+            if self.take_or_fail(at) != ":":
+                self.refuse("a flag group inside the pattern", "put it at the very start, or write (?i:...)", at)
+
+    def parse_name(self, at: int) -> None:
+        close = self.pattern.find(">", self.position)
+        name = self.pattern[self.position : close] if close >= 0 else ""
+        if not name or name[0] in DIGITS or any(c not in LETTERS | DIGITS | {"_"} for c in name):
+            self.fail("a group name is ASCII letters, digits and '_', closed by '>', as in (?P<name>...)", at)
+        if name in self.names:
+            self.fail(f"the group name {name!r} is used twice; give each group its own", at)
+        self.names.append(name)
+        self.position = close + 1
+
+    def parse_global_flags(self) -> None:
+        if self.pattern.startswith("(?") and self.pattern[2:3] in LETTERS | {"-"}:
+            close = self.pattern.find(")")
+            if close > 0 and all(char in LETTERS | {"-"} for char in self.pattern[2:close]):
+                self.position = 2
+                self.flags = self.parse_flags(0)
+                self.position += 1
+
+    def parse_flags(self, at: int) -> frozenset[str]:
+        flags = set()
+        while self.peek() in LETTERS or self.peek() == "-":
+            flag = self.take()
+            if flag not in "is":
+                self.refuse(f"the flag '{flag}' in a (?...) group", "only i (ASCII case folding) and s are known", at)
+            flags.add(flag)
+        if not flags:
+            self.fail("this '(?' group is not understood; known are (?:...), (?P<name>...), (?i:...), (?s:...)", at)
+        return frozenset(flags)
+
+    def check_anchor(self, char: str, at: int) -> None:
+        # The match is always the whole text, so only the two outermost anchors are without effect.
+        if (char == "^" and at == 0) or (char == "$" and at == len(self.pattern) - 1 and len(self.frames) == 1):
+            return
+        where = "at the start" if char == "^" else "at the end"
+        self.refuse(
+            f"the anchor '{char}' inside the pattern", f"it may stand only {where}; a literal is '\\{char}'", at
+        )
+
+    def python_pattern(self) -> str:
+        pieces: list[str] = []
+        start = 0
+        for insert in self.python_inserts:
+            pieces += [self.pattern[start:insert], "P"]
+            start = insert
+        return "".join(pieces) + self.pattern[start:]

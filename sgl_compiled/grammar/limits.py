@@ -25,14 +25,12 @@ class Limits:
         Strings of a finite language that may be listed one by one.
     max_labels
         Labels of one action grammar.
-    max_slots
-        Labels chosen at once.
-    max_label_chars
-        Characters of all labels of one action grammar together.
+    max_label_bytes
+        Bytes of one label (UTF-8).
+    max_labels_bytes
+        Bytes of all labels of one action grammar together.
     max_slots
         Labels that one action may choose (k).
-    max_labels_bytes
-        Bytes of all labels together.
     max_tree_positions
         Token positions of one evaluated tree.
     compile_seconds
@@ -45,10 +43,9 @@ class Limits:
     max_automaton_states: int = 50_000
     max_strings: int = 100_000
     max_labels: int = 50_000
-    max_slots: int = 64
-    max_label_chars: int = 1_000_000
-    max_slots: int = 64
+    max_label_bytes: int = 4_096
     max_labels_bytes: int = 4_000_000
+    max_slots: int = 64
     max_tree_positions: int = 4_096
     compile_seconds: float = 5.0
 

@@ -7,6 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+from numpy.typing import NDArray
+
 from sgl_compiled.errors import GrammarError, GrammarTooLargeError
 
 __all__ = ["ByteAutomaton"]
@@ -126,6 +129,15 @@ class ByteAutomaton:
                 return None
             state = target
         return state
+
+    @cached_property
+    def table(self) -> NDArray[np.int32]:
+        """Transitions as an array of shape [states, 256], -1 where there is none; built on first use."""
+        table = np.full((len(self.transitions), 256), -1, np.int32)
+        for state, row in enumerate(self.transitions):
+            if row:
+                table[state, list(row)] = list(row.values())
+        return table
 
     def _strings_from(self, start: int) -> Iterator[bytes]:
         prefix = bytearray()

@@ -1,0 +1,134 @@
+"""The full legal set of `spelling="any"`: every id whose bytes keep the text a prefix of the language."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sgl_compiled.errors import GrammarError
+from sgl_compiled.grammar.automaton import ByteAutomaton
+from sgl_compiled.grammar.vocabulary import Vocabulary
+
+__all__ = ["AnySpelling", "LegalSet"]
+
+# Legal sets kept, counted in ids (8 bytes each): wide states of a 150,000-token vocabulary must not pile up.
+_CACHED_IDS = 4_000_000
+
+
+class LegalSet(NamedTuple):
+    """Legal next ids of one state, stop ids not included."""
+
+    ids: NDArray[np.int32]  # [n] ascending token ids
+    targets: NDArray[np.int32]  # [n] automaton state after each id
+
+
+class AnySpelling:
+    """Token automaton of all spellings of a byte language, expanded lazily; its states are the automaton's.
+
+    Parameters
+    ----------
+    automaton
+        The language; it may be infinite, but not empty.
+    vocabulary
+        The tokens.
+    """
+
+    start = 0
+
+    def __init__(self, automaton: ByteAutomaton, vocabulary: Vocabulary) -> None:
+        assert not automaton.is_empty()
+        self.automaton = automaton
+        self.vocabulary = vocabulary
+        self._cache: OrderedDict[int, LegalSet] = OrderedDict()
+        self._cached_ids = 0
+
+    def legal(self, state: int) -> LegalSet:
+        """Return the legal ids of a state and where each leads (`accepts` tells whether the stop ids are legal too).
+
+        Raises
+        ------
+        GrammarError
+            When neither a token nor a stop id is legal: the vocabulary cannot spell the rest of the text.
+        """
+        found = self._cache.get(state)
+        if found is not None:
+            self._cache.move_to_end(state)
+            return found
+        found = _legal_set(self.automaton.table, self.vocabulary, state)
+        if not len(found.ids) and not self.accepts(state):
+            raise GrammarError(
+                "The tokenizer has no token for the next byte of the grammar "
+                f"({', '.join(f'0x{byte:02X}' for byte in self.automaton.transitions[state])}); use other labels."
+            )
+        self._cache[state] = found
+        self._cached_ids += len(found.ids)
+        while self._cached_ids > _CACHED_IDS and len(self._cache) > 1:
+            self._cached_ids -= len(self._cache.popitem(last=False)[1].ids)
+        return found
+
+    def legal_ids(self, state: int) -> NDArray[np.int32]:
+        """Return all legal ids of a state in ascending order, stop ids included where an answer may end."""
+        ids = self.legal(state).ids
+        if not self.accepts(state):
+            return ids
+        return np.sort(np.concatenate([ids, np.array(sorted(self.vocabulary.stop_ids), np.int32)]))
+
+    def step(self, state: int) -> Mapping[int, int]:
+        """Return the legal next ids (without stop ids) and where each leads, in ascending id order."""
+        found = self.legal(state)
+        return dict(zip(found.ids.tolist(), found.targets.tolist(), strict=True))
+
+    def advance(self, state: int, token: int) -> int | None:
+        """Return the state after one id, None when it is not legal (stop ids lead nowhere)."""
+        data = self.vocabulary.token_bytes[token] if 0 <= token < len(self.vocabulary) else None
+        return None if data is None else self.automaton.walk(state, data)
+
+    def accepts(self, state: int) -> bool:
+        """Tell whether an answer may end here, so that the stop ids are legal."""
+        return state in self.automaton.accepting
+
+    def remaining_is_single(self, state: int) -> bytes | None:
+        """Return the rest of the text where exactly one is left (b"" at a final end), else None."""
+        if self.automaton.count_from(state, 2) != 1:
+            return None
+        rest = bytearray()
+        while self.automaton.transitions[state]:
+            ((byte, state),) = self.automaton.transitions[state].items()
+            rest.append(byte)
+        return bytes(rest)
+
+
+def _legal_set(table: NDArray[np.int32], vocabulary: Vocabulary, state: int) -> LegalSet:
+    tokens = vocabulary.sorted_tokens
+    # All candidate tokens walk the automaton side by side, one byte a round; most die in the first rounds.
+    starts, ends = tokens.first_byte[:-1], tokens.first_byte[1:]
+    bytes_here = np.flatnonzero((table[state] >= 0) & (ends > starts))
+    alive = _ranges(starts[bytes_here], ends[bytes_here])
+    states = np.repeat(table[state][bytes_here], ends[bytes_here] - starts[bytes_here])
+    found: list[tuple[NDArray[np.int64], NDArray[np.int32]]] = []
+    depth = 1
+    while len(alive):
+        ended = tokens.lengths[alive] == depth
+        found.append((alive[ended], states[ended]))
+        alive, states = alive[~ended], states[~ended]
+        states = table[states, tokens.data[tokens.offsets[alive] + depth]]
+        living = states >= 0
+        alive, states = alive[living], states[living]
+        depth += 1
+    if not found:
+        return LegalSet(np.zeros(0, np.int32), np.zeros(0, np.int32))
+    ids = tokens.ids[np.concatenate([rows for rows, _ in found])]
+    targets = np.concatenate([ends for _, ends in found])
+    order = np.argsort(ids)
+    return LegalSet(ids[order], targets[order])
+
+
+def _ranges(starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Concatenate the integer ranges starts[i]..ends[i] - 1, none of them empty."""
+    if not len(starts):
+        return np.zeros(0, np.int64)
+    return np.concatenate([np.arange(start, end) for start, end in zip(starts, ends, strict=True)])

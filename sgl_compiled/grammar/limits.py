@@ -39,7 +39,7 @@ class Limits:
 
     max_pattern_chars: int = 500_000
     max_nfa_states: int = 1_000_000
-    max_repeat_states: int = 20_000
+    max_repeat_states: int = 10_000
     max_automaton_states: int = 50_000
     max_strings: int = 100_000
     max_labels: int = 50_000

@@ -99,6 +99,8 @@ class CharacterParser:
 
     def parse_class_member(self, char: str, at: int) -> tuple[ScalarRange, ...]:
         low = self.parse_class_char(char, at)
+        if self.pattern.startswith("--", self.position):
+            self.parse_class_char(self.take(), at)
         if self.peek() != "-" or self.pattern[self.position + 1 : self.position + 2] in ("]", ""):
             return low
         self.position += 1

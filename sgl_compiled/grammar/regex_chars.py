@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NoReturn
 
 from sgl_compiled.errors import GrammarError, UnsupportedError
@@ -47,23 +47,30 @@ class CharacterParser:
     pattern: str
     position: int = 0
     flags: frozenset[str] = frozenset()
+    features: set[str] = field(default_factory=set)
 
     def parse_atom(self, char: str, at: int) -> tuple[ScalarRange, ...]:
         if char == "[":
             return self.parse_class(at)
         if char == "\\":
-            return self.folded(self.parse_escape(at, in_class=False), at)
+            return self.one_or_class(self.parse_escape(at, in_class=False), at)
         if char == ".":
+            self.features.add("dot")
             return ((0, 0xD7FF), (0xE000, MAX_SCALAR)) if "s" in self.flags else _NOT_NEWLINE
-        return self.folded(((ord(char), ord(char)),), at)
+        if char == "{":
+            self.features.add("literal {")
+        return self.literal(ord(char), ord(char), at)
 
     def parse_escape(self, at: int, *, in_class: bool) -> tuple[ScalarRange, ...]:
         char = self.take_or_fail(at, "the pattern ends in a lone backslash; write '\\\\' for a literal one")
         if char in _CLASSES:
+            self.features.add(f"\\{char}")
             return _CLASSES[char]
         if char in _CONTROLS:
             return ((_CONTROLS[char], _CONTROLS[char]),)
         if char in _HEX_DIGITS:
+            if char != "x":
+                self.features.add("\\u")
             return self.parse_hex(char, at)
         if char in _REFUSED_ESCAPES:
             hint = "write \\x08 for a backspace" if in_class and char == "b" else "spell the wanted strings out"
@@ -73,6 +80,8 @@ class CharacterParser:
             self.refuse(f"{name} \\{char}", "write a character as \\xHH, and repeated text out in full", at)
         if char in LETTERS or ord(char) > 0x7E or ord(char) < 0x20:
             self.fail(f"the escape '\\{char}' has no meaning; only ASCII punctuation may be escaped", at)
+        if char in "<>":
+            self.features.add("\\<")
         return ((ord(char), ord(char)),)
 
     def parse_hex(self, kind: str, at: int) -> tuple[ScalarRange, ...]:
@@ -94,7 +103,9 @@ class CharacterParser:
         ranges: list[ScalarRange] = []
         while (char := self.take_or_fail(at, "this class is never closed; add ']' or escape '[' as '\\['")) != "]":
             ranges += self.parse_class_member(char, at)
-        members = self.folded(normalise(ranges), at)
+        members = normalise(ranges)
+        if negated:
+            self.features.add("negated class")
         return complement(members) if negated else members
 
     def parse_class_member(self, char: str, at: int) -> tuple[ScalarRange, ...]:
@@ -102,14 +113,14 @@ class CharacterParser:
         if self.pattern.startswith("--", self.position):
             self.parse_class_char(self.take(), at)
         if self.peek() != "-" or self.pattern[self.position + 1 : self.position + 2] in ("]", ""):
-            return low
+            return self.one_or_class(low, at)
         self.position += 1
         high = self.parse_class_char(self.take_or_fail(at), at)
         if len(low) != 1 or len(high) != 1 or low[0][0] != low[0][1] or high[0][0] != high[0][1]:
             self.fail("a range needs single characters at both ends; escape a literal dash as '\\-'", at)
         if low[0][0] > high[0][0]:
             self.fail(f"the range {chr(low[0][0])!r}-{chr(high[0][0])!r} is reversed; swap its ends", at)
-        return ((low[0][0], high[0][0]),)
+        return self.literal(low[0][0], high[0][0], at)
 
     def parse_class_char(self, char: str, at: int) -> tuple[ScalarRange, ...]:
         if char == "\\":
@@ -120,16 +131,22 @@ class CharacterParser:
             self.refuse(f"'{char}{char}' inside a class", f"regex engines disagree on it; write '\\{char}' once", at)
         return ((ord(char), ord(char)),)
 
-    def folded(self, ranges: tuple[ScalarRange, ...], at: int) -> tuple[ScalarRange, ...]:
-        """Close a set of characters under ASCII case folding where the flag i holds."""
+    def one_or_class(self, ranges: tuple[ScalarRange, ...], at: int) -> tuple[ScalarRange, ...]:
+        """Fold one escaped character; an escaped class is closed under case folding already."""
+        (low, high), *more = ranges
+        return ranges if more or low != high else self.literal(low, high, at)
+
+    def literal(self, low: int, high: int, at: int) -> tuple[ScalarRange, ...]:
+        """Close a range under ASCII case folding where the flag i holds."""
         if "i" not in self.flags:
-            return ranges
-        extra = list(ranges)
-        for low, high in ranges:
-            for first, last, shift in ((0x41, 0x5A, _CASE_BIT), (0x61, 0x7A, -_CASE_BIT)):
-                if max(low, first) <= min(high, last):
-                    extra.append((max(low, first) + shift, min(high, last) + shift))
-        return normalise(extra)
+            return ((low, high),)
+        if high > 0x7F:
+            self.refuse("a non-ASCII character under the flag i", "write both cases, as in [éÉ]", at)
+        ranges = [(low, high)]
+        for first, last, shift in ((0x41, 0x5A, _CASE_BIT), (0x61, 0x7A, -_CASE_BIT)):
+            if max(low, first) <= min(high, last):
+                ranges.append((max(low, first) + shift, min(high, last) + shift))
+        return normalise(ranges)
 
     def peek(self) -> str:
         return self.pattern[self.position : self.position + 1]

@@ -54,11 +54,14 @@ class ParsedRegex:
         The same language and groups for Python's `re`, to be compiled with `re.ASCII`.
     group_names
         Names of the named groups, in order of their opening parentheses.
+    features
+        Constructs in use that not every engine reads alike (the keys of `regex_backends.DIFFERENCES`).
     """
 
     program: tuple[Op, ...]
     python_pattern: str
     group_names: tuple[str, ...]
+    features: frozenset[str]
 
 
 def parse_regex(pattern: str) -> ParsedRegex:
@@ -120,7 +123,7 @@ class _Parser(CharacterParser):
                 "this group is never closed; add ')' or escape the parenthesis as '\\('", self.frames[-1].opened_at
             )
         self.close_branches(self.frames.pop())
-        return ParsedRegex(tuple(self.program), self.python_pattern(), tuple(self.names))
+        return ParsedRegex(tuple(self.program), self.python_pattern(), tuple(self.names), frozenset(self.features))
 
     def parse_item(self) -> None:
         at = self.position
@@ -135,7 +138,7 @@ class _Parser(CharacterParser):
             self.flags = self.frames.pop().outer_flags
             self.finish_item()
         elif char == "|":
-            self.push(Concat(frame.items), keep=frame.items == 1)
+            self.end_branch(frame)
             frame.branches += 1
             frame.items = 0
         elif char in "^$":
@@ -175,6 +178,8 @@ class _Parser(CharacterParser):
         if max(len(low_text), len(high_text)) > _MAX_REPEATDIGITS:
             self.fail("the repeat count has too many digits; use a smaller bound", at)
         self.position = close + 1
+        if not low_text:
+            self.features.add("{,n}")
         low = int(low_text or 0)
         high = (int(high_text) if high_text else None) if comma else low
         if high is not None and high < low:
@@ -190,13 +195,15 @@ class _Parser(CharacterParser):
         return all(char in DIGITS for char in low + high) and (bool(low) or bool(comma))
 
     def close_branches(self, frame: _Frame) -> None:
-        self.push(Concat(frame.items), keep=frame.items == 1)
+        self.end_branch(frame)
         if frame.branches:
             self.program.append(Alternate(frame.branches + 1))
 
-    def push(self, op: Concat, *, keep: bool) -> None:
-        if not keep:
-            self.program.append(op)
+    def end_branch(self, frame: _Frame) -> None:
+        if frame.items == 0 and self.pattern:
+            self.features.add("empty branch")
+        if frame.items != 1:
+            self.program.append(Concat(frame.items))
 
     def open_group(self, at: int) -> None:
         outer = self.flags
@@ -215,6 +222,7 @@ class _Parser(CharacterParser):
         if rest[:1] == ":":
             self.position += 1
         elif rest == "P<" or rest[:1] == "<":
+            self.features.add("(?<name>" if rest[:1] == "<" else "(?P<name>")
             if rest[:1] == "<":
                 self.python_inserts.append(self.position)
             self.position += len(rest) if rest == "P<" else 1
@@ -249,6 +257,7 @@ class _Parser(CharacterParser):
             if flag not in "is":
                 self.refuse(f"the flag '{flag}' in a (?...) group", "only i (ASCII case folding) and s are known", at)
             flags.add(flag)
+            self.features.add(f"flag {flag}")
         if not flags:
             self.fail("this '(?' group is not understood; known are (?:...), (?P<name>...), (?i:...), (?s:...)", at)
         return frozenset(flags)
@@ -256,6 +265,7 @@ class _Parser(CharacterParser):
     def check_anchor(self, char: str, at: int) -> None:
         # The match is always the whole text, so only the two outermost anchors are without effect.
         if (char == "^" and at == 0) or (char == "$" and at == len(self.pattern) - 1 and len(self.frames) == 1):
+            self.features.add("anchor")
             return
         where = "at the start" if char == "^" else "at the end"
         self.refuse(

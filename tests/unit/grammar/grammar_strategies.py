@@ -50,7 +50,7 @@ _HEADS = ["(", "(?:", "(?i:"]
 
 def _build(atoms: list[str], quantifiers: list[str]) -> st.SearchStrategy[str]:
     def grow(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
-        group = st.tuples(st.sampled_from(_HEADS), inner, st.just(")")).map("".join)
+        group = st.tuples(st.sampled_from(_HEADS), inner, st.just(")")).map("".join).map(_fold_ascii_only)
         return st.one_of(
             st.lists(inner, min_size=1, max_size=4).map("".join),
             st.lists(inner, min_size=2, max_size=3).map("|".join).map("({})".format),
@@ -60,6 +60,10 @@ def _build(atoms: list[str], quantifiers: list[str]) -> st.SearchStrategy[str]:
         )
 
     return st.recursive(st.sampled_from(atoms), grow, max_leaves=8)
+
+
+def _fold_ascii_only(group: str) -> str:
+    return group if group.isascii() and "\\u" not in group else group.replace("(?i:", "(?:")
 
 
 def patterns() -> st.SearchStrategy[str]:

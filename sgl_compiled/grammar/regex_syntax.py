@@ -114,6 +114,8 @@ class _Parser(CharacterParser):
         for char in self.pattern:
             if 0xD800 <= ord(char) <= 0xDFFF:
                 self.fail("a lone surrogate cannot be spelled in UTF-8; remove it")
+        if "\x00" in self.pattern:
+            self.features.add("NUL")
         self.frames.append(_Frame(0, frozenset()))
         self.parse_global_flags()
         while self.position < len(self.pattern):

@@ -1,0 +1,1 @@
+"""Decisions from logits: walk, margins, probabilities, set posterior, parity."""

@@ -1,0 +1,1 @@
+"""Labels and regexes to token automata and flat trees; pure."""

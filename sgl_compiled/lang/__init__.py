@@ -1,0 +1,1 @@
+"""``select_k`` in SGLang's frontend language."""

@@ -1,0 +1,1 @@
+"""Which passes resolve an answer, by predicted time; pure."""

@@ -1,0 +1,1 @@
+"""The seams to SGLang for ``select_k``."""

@@ -1,0 +1,78 @@
+"""A tokenizer as the compiler sees it: a way to encode answers, and the bytes of every id."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sgl_compiled.errors import GrammarError
+from sgl_compiled.grammar.vocabulary import Vocabulary
+
+__all__ = ["TokenizerInfo"]
+
+
+@dataclass(frozen=True)
+class TokenizerInfo:
+    """Encoder and vocabulary of one tokenizer; two are interchangeable if their fingerprints are equal.
+
+    Parameters
+    ----------
+    vocabulary : Vocabulary
+        Bytes and stop ids.
+    encode_batch : callable
+        Texts to token id sequences, without special tokens and never parsing special tokens out of the text.
+    """
+
+    vocabulary: Vocabulary
+    encode_batch: Callable[[Sequence[str]], list[list[int]]] = field(repr=False, compare=False)
+
+    @classmethod
+    def from_tokenizer(
+        cls, tokenizer: Any, *, vocab_size: int | None = None, stop_ids: Iterable[int] = ()
+    ) -> TokenizerInfo:
+        """Read a Hugging Face tokenizer.
+
+        Parameters
+        ----------
+        tokenizer : transformers.PreTrainedTokenizerBase
+        vocab_size : int, optional
+            Width of the model's logits; ids at or beyond it can never be chosen.
+        stop_ids : iterable of int
+            The ids at which serial decoding stops (model and generation config, tokenizer, request).
+        """
+
+        def encode_batch(texts: Sequence[str]) -> list[list[int]]:
+            if not texts:
+                return []
+            encoded = tokenizer(list(texts), add_special_tokens=False, split_special_tokens=True)
+            return [list(ids) for ids in encoded["input_ids"]]
+
+        return cls(Vocabulary.from_tokenizer(tokenizer, vocab_size=vocab_size, stop_ids=stop_ids), encode_batch)
+
+    def offsets(self, ids: Sequence[int], text: str) -> list[int]:
+        """Byte offset in ``text`` at which each token starts, followed by the end offset.
+
+        A word-start space that the tokenizer adds of its own accord at the very beginning counts as zero bytes.
+
+        Raises
+        ------
+        GrammarError
+            If the tokens do not spell ``text`` byte for byte.
+        """
+        data = text.encode()
+        spelled: list[bytes] = []
+        for token in ids:
+            piece = self.vocabulary.token_bytes[token] if token < len(self.vocabulary.token_bytes) else None
+            if piece is None:
+                raise GrammarError(f"the tokenizer cannot spell {text!r} with ordinary tokens (it needs id {token})")
+            spelled.append(piece)
+        joined = b"".join(spelled)
+        lead = 1 if joined != data and joined == b" " + data else 0
+        if joined[lead:] != data:
+            raise GrammarError(f"the tokenizer changes {text!r} when it encodes it (normalisation); use other labels")
+        out, at = [0], -lead
+        for piece in spelled:
+            at += len(piece)
+            out.append(max(at, 0))
+        return out

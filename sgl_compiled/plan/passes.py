@@ -1,0 +1,92 @@
+"""Plans: how many actions each pass resolves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["CHUNKED", "SERIAL", "Plan", "compositions", "fixed_plan"]
+
+PlanName = Literal["auto", "root+probe", "chunked", "serial"]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A way to resolve an answer.
+
+    Attributes
+    ----------
+    name : str
+        ``"serial"`` decodes token by token, ``"chunked"`` takes one decision a pass without any lookahead; every other
+        plan resolves ``passes[i]`` actions in pass ``i``. A walk that is not through after the last pass (a miss)
+        repeats it.
+    passes : tuple of int
+        Actions a pass; empty for ``"serial"`` and ``"chunked"``.
+    """
+
+    name: str
+    passes: tuple[int, ...] = ()
+
+    def actions(self, index: int) -> int:
+        """Actions that pass ``index`` resolves."""
+        return self.passes[min(index, len(self.passes) - 1)]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+CHUNKED = Plan("chunked")
+SERIAL = Plan("serial")
+
+
+def composition(passes: tuple[int, ...]) -> Plan:
+    """Return the plan that resolves so many actions a pass, named after them: ``[2,2]``."""
+    assert passes and all(count > 0 for count in passes)
+    return Plan(f"[{','.join(map(str, passes))}]", passes)
+
+
+def compositions(actions: int, max_passes: int) -> Iterator[Plan]:
+    """Every way to resolve ``actions`` actions in at most ``max_passes`` passes."""
+
+    def split(left: int, passes: int) -> Iterator[tuple[int, ...]]:
+        if passes == 1:
+            yield (left,)
+            return
+        for first in range(1, left - passes + 2):
+            for rest in split(left - first, passes - 1):
+                yield (first, *rest)
+
+    for passes in range(1, min(actions, max_passes) + 1):
+        yield from map(composition, split(actions, passes))
+
+
+def fixed_plan(name: str, actions: int) -> Plan:
+    """Return a plan by name: ``chunked``, ``serial``, ``root+probe`` or a composition such as ``[2,2]``.
+
+    Parameters
+    ----------
+    name : str
+    actions : int
+        Actions of the grammar; a composition must add up to it.
+
+    Raises
+    ------
+    ValueError
+        Unknown name or a composition that does not add up.
+    """
+    if name == "chunked":
+        return CHUNKED
+    if name == "serial":
+        return SERIAL
+    if name == "root+probe":
+        return Plan(name, (1, actions - 1) if actions > 1 else (1,))
+    try:
+        passes = tuple(int(part) for part in name.strip("[] ").split(","))
+    except ValueError:
+        raise ValueError(
+            f"unknown plan {name!r}; use 'auto', 'root+probe', 'chunked', 'serial' or actions a pass such as '[2,2]'"
+        ) from None
+    if any(count < 1 for count in passes) or sum(passes) != actions:
+        raise ValueError(f"plan {name!r} must add up to the {actions} action(s) of this grammar")
+    return composition(passes)

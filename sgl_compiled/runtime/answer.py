@@ -1,0 +1,115 @@
+"""Between the HTTP contract and the engine: request to grammar and prompt, selection to response."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sgl_compiled.control.walk import Decision
+from sgl_compiled.errors import RequestError
+from sgl_compiled.grammar.actions import ActionGrammar
+from sgl_compiled.grammar.form import Template
+from sgl_compiled.grammar.tokenizer import TokenizerInfo
+from sgl_compiled.runtime.engine import Selection
+from sgl_compiled.runtime.schema import (
+    CandidateModel,
+    DecisionModel,
+    PassModel,
+    PlanModel,
+    SelectRequest,
+    SelectResponse,
+    TemplateModel,
+    UsageModel,
+)
+
+__all__ = ["read_grammar", "read_prompt", "write_response"]
+
+
+def read_grammar(body: SelectRequest) -> ActionGrammar:
+    """Return the grammar that a request describes."""
+    if body.regex is not None:
+        return ActionGrammar.from_regex(body.regex)
+    template = Template(**body.template.model_dump()) if isinstance(body.template, TemplateModel) else body.template
+    assert body.labels is not None
+    return ActionGrammar.from_labels(body.labels, body.k, distinct=body.distinct, order=body.order, template=template)
+
+
+def read_prompt(body: SelectRequest, tokenizer: Any) -> list[int]:
+    """Return the prompt's token ids: encoded the way SGLang's ``/generate`` does, never joined with the answer's."""
+    if isinstance(body.prompt, str):
+        return [int(token) for token in tokenizer.encode(body.prompt)]
+    if body.prompt is not None:
+        return list(body.prompt)
+    if not getattr(tokenizer, "chat_template", None):
+        raise RequestError("this model's tokenizer has no chat template; send 'prompt' instead of 'messages'")
+    try:
+        text = tokenizer.apply_chat_template(body.messages, tokenize=False, add_generation_prompt=True)
+    except Exception as error:
+        # Templates are programs that come with the model; whatever one raises is about these messages.
+        raise RequestError(f"messages do not fit the model's chat template: {error}") from error
+    # The template writes its own BOS.
+    return [int(token) for token in tokenizer.encode(text, add_special_tokens=False)]
+
+
+def write_response(selection: Selection, body: SelectRequest, model: str, info: TokenizerInfo) -> SelectResponse:
+    """Return the response for a complete selection."""
+    compiled = selection.compiled
+    answer = compiled.answer(selection.state)
+    serial = selection.plan.name == "serial" or selection.decoded_tokens > 0
+    decisions = [_decision(decision, info, compiled.stop_ids) for decision in selection.decisions]
+    passes = [
+        PassModel(positions=p.positions, rows=p.rows, cached_tokens=p.cached_tokens, ms=round(p.ms, 3))
+        for p in selection.passes
+    ]
+    serial_forwards = len(selection.tokens) + bool(compiled.automaton.step(selection.state))
+    return SelectResponse(
+        model=model,
+        labels=list(answer.labels),
+        indices=list(answer.indices),
+        text=answer.text,
+        token_ids=selection.tokens,
+        groups=list(answer.groups),
+        named_groups=answer.named or {},
+        spelling=compiled.spelling,
+        logprob=None if serial else float(sum(decision.logprob for decision in selection.decisions)),
+        min_margin=min((decision.margin for decision in decisions), default=None),
+        decisions=decisions,
+        plan=PlanModel(
+            name="serial" if serial else selection.plan.name,
+            requested=body.plan,
+            passes=passes,
+            tree_positions=0 if serial else sum(p.positions for p in passes),
+            serial_forwards=serial_forwards,
+            forwards=len(passes) + max(0, selection.decoded_tokens - 1),
+        ),
+        usage=UsageModel(
+            prompt_tokens=len(selection.prompt),
+            cached_tokens=min(selection.passes[0].cached_tokens if selection.passes else 0, len(selection.prompt)),
+            completion_tokens=len(selection.tokens),
+            decoded_tokens=selection.decoded_tokens,
+        ),
+    )
+
+
+def _decision(decision: Decision, info: TokenizerInfo, stop_ids: frozenset[int]) -> DecisionModel:
+    texts = info.vocabulary.token_bytes
+    candidates = [
+        CandidateModel(
+            token_id=token,
+            text="" if token in stop_ids else (texts[token] or b"").decode(errors="replace"),
+            probability=float(probability),
+            stop=token in stop_ids,
+        )
+        for token, probability in zip(decision.legal, np.exp(decision.logprobs), strict=True)
+    ]
+    return DecisionModel(
+        position=decision.position,
+        slot=decision.action,
+        token_id=decision.token,
+        # A rival at minus infinity makes the margin infinite, which JSON cannot say.
+        margin=min(decision.margin, 1e9),
+        logprob=decision.logprob,
+        label_mass=decision.label_mass,
+        candidates=candidates,
+    )

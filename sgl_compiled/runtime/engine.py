@@ -1,0 +1,268 @@
+"""Decisions in the tokenizer process: compile, plan, send passes, walk."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from sgl_compiled.control.walk import Decision, Row, forced, walk
+from sgl_compiled.errors import GrammarTooLargeError, RequestError, ServerError
+from sgl_compiled.grammar.compile import CompiledGrammar, GrammarCompiler
+from sgl_compiled.grammar.layout import TreeLayout, actions_ahead, decisions_ahead, unfold
+from sgl_compiled.grammar.limits import DEFAULT_LIMITS
+from sgl_compiled.grammar.tokenizer import TokenizerInfo
+from sgl_compiled.grammar.tokens import State
+from sgl_compiled.plan.cost import CostModel, OnlineCost, Sample
+from sgl_compiled.plan.passes import Plan
+from sgl_compiled.runtime.payload import encode
+from sgl_compiled.runtime.rows import KEY
+from sgl_compiled.runtime.serial import reference_key
+from sgl_compiled.runtime.sizes import plan_for
+
+__all__ = ["PassRecord", "SelectEngine", "Selection"]
+
+RETRIES = 4
+"""Times a pass is sent again because its prompt had left the cache, before the answer is decoded serially."""
+
+
+@dataclass(frozen=True)
+class PassRecord:
+    """One extend: answer tokens evaluated in it, rows read, tokens found in the cache, and its time."""
+
+    positions: int
+    rows: int
+    cached_tokens: int
+    ms: float
+
+
+@dataclass
+class Selection:
+    """An answer under way, and at the end the answer."""
+
+    compiled: CompiledGrammar
+    plan: Plan
+    prompt: list[int]
+    state: State
+    tokens: list[int] = field(default_factory=list)
+    decisions: list[Decision] = field(default_factory=list)
+    passes: list[PassRecord] = field(default_factory=list)
+    stage: int = 0
+    decoded_tokens: int = 0
+    complete: bool = False
+
+
+class SelectEngine:
+    """Answers ``select_k`` requests on a running SGLang server.
+
+    Parameters
+    ----------
+    manager : sglang.srt.managers.tokenizer_manager.TokenizerManager
+    capacity : int
+        KV slots of the server (``max_total_num_tokens``).
+    """
+
+    def __init__(self, manager: Any, capacity: int) -> None:
+        self.manager = manager
+        self.capacity = capacity
+        self.context_len = int(manager.context_len)
+        self.cost = OnlineCost(_default_cost(manager))
+        self._compiler: GrammarCompiler | None = None
+        self._compiler_lock = asyncio.Lock()
+
+    async def compiler(self) -> GrammarCompiler:
+        """Return the compiler for the served tokenizer, built on first use."""
+        async with self._compiler_lock:
+            if self._compiler is None:
+                self._compiler = await asyncio.to_thread(self._build_compiler)
+        return self._compiler
+
+    def _build_compiler(self) -> GrammarCompiler:
+        config = self.manager.model_config
+        info = TokenizerInfo.from_tokenizer(
+            self.manager.tokenizer, vocab_size=config.vocab_size, stop_ids=config.hf_eos_token_id or ()
+        )
+        return GrammarCompiler(info)
+
+    async def select(self, compiled: CompiledGrammar, prompt: Sequence[int], plan: str, http: Any = None) -> Selection:
+        """Resolve one answer.
+
+        Parameters
+        ----------
+        compiled : CompiledGrammar
+        prompt : sequence of int
+            Prompt token ids.
+        plan : str
+            ``"auto"`` or a plan's name.
+        http : starlette Request, optional
+            Aborts the passes when its client is gone.
+
+        Raises
+        ------
+        RequestError
+            Prompt empty or too long, or an unknown plan.
+        NumericalError
+            The model returned NaN.
+        """
+        self._check_prompt(compiled, prompt)
+        tokens, state = forced(compiled.automaton, compiled.automaton.start)
+        chosen = plan_for(compiled, plan, self.cost.model, prompt_tokens=len(prompt), positions=self._positions(prompt))
+        selection = Selection(compiled, chosen, list(prompt), state, list(tokens))
+        if chosen.name == "serial":
+            await self._serial(selection, http)
+            return selection
+        while not selection.complete:
+            layout = self._layout(selection)
+            if not layout.rows:
+                tail, selection.state = forced(compiled.automaton, selection.state)
+                selection.tokens += tail
+                selection.complete = True
+                break
+            rows = await self._pass(selection, layout, http)
+            if rows is None:
+                await self._serial(selection, http)
+                return selection
+            step = walk(
+                compiled.automaton,
+                selection.state,
+                layout,
+                rows,
+                compiled.stop_ids,
+                position=len(selection.tokens),
+            )
+            selection.tokens += step.tokens
+            selection.decisions += step.decisions
+            selection.state, selection.complete = step.state, step.complete
+            selection.stage += 1
+        return selection
+
+    def _check_prompt(self, compiled: CompiledGrammar, prompt: Sequence[int]) -> None:
+        if not prompt:
+            raise RequestError("the prompt has no tokens; the first decision needs at least one (a BOS token will do)")
+        vocab = self.manager.model_config.vocab_size
+        bad = next((token for token in prompt if not 0 <= token < vocab), None)
+        if bad is not None:
+            raise RequestError(f"prompt token id {bad} is outside the vocabulary of {vocab} ids")
+        room = min(self.context_len, self.capacity) - 2
+        longest = compiled.max_tokens
+        if len(prompt) + longest >= room:
+            raise RequestError(
+                f"the prompt has {len(prompt)} tokens and the answer up to {longest}, but the server holds {room}; "
+                "shorten the prompt or raise --context-length / --max-total-tokens"
+            )
+
+    def _positions(self, prompt: Sequence[int]) -> int:
+        """Tree tokens that fit beside the prompt and, with the last prompt token, into one prefill chunk."""
+        args = self.manager.server_args
+        room = min(self.context_len, self.capacity) - len(prompt) - 2
+        chunk = args.chunked_prefill_size
+        if chunk and chunk > 0:
+            room = min(room, chunk - args.page_size - 1)
+        return max(0, min(DEFAULT_LIMITS.max_tree_positions, room))
+
+    def _layout(self, selection: Selection) -> TreeLayout:
+        automaton = selection.compiled.automaton
+        room = self._positions([*selection.prompt, *selection.tokens])
+        if selection.plan.name != "chunked":
+            try:
+                horizon = actions_ahead(automaton, selection.state, selection.plan.actions(selection.stage))
+                return unfold(
+                    automaton, selection.state, horizon, stop_ids=selection.compiled.stop_ids, max_positions=room
+                )
+            except GrammarTooLargeError:
+                # A wider tree than the planner's typical one: this pass takes one decision instead.
+                pass
+        return unfold(
+            automaton, selection.state, decisions_ahead(1), stop_ids=selection.compiled.stop_ids, max_positions=room
+        )
+
+    async def _pass(self, selection: Selection, layout: TreeLayout, http: Any) -> list[Row] | None:
+        """Evaluate ``layout`` behind the tokens taken so far; ``None`` if its prompt cannot be kept in the cache."""
+        base = [*selection.prompt, *selection.tokens]
+        for _ in range(RETRIES):
+            start = time.perf_counter()
+            out = await self._generate(
+                {"custom_params": encode(layout, len(base)), "max_new_tokens": 1, "temperature": 0.0},
+                [*base, *layout.tokens],
+                http,
+            )
+            ms = 1e3 * (time.perf_counter() - start)
+            meta = out["meta_info"]
+            if not meta.get(KEY):
+                raise ServerError("the scheduler did not evaluate the probe; is the plugin on in every process?")
+            n_rows, numbers = meta[KEY][0]
+            evaluated = len(layout) if n_rows == len(layout.rows) else 0
+            cached = int(meta.get("cached_tokens") or 0)
+            self.cost.observe(Sample(len(base) + evaluated - cached, cached, ms))
+            selection.passes.append(PassRecord(len(selection.tokens) + evaluated, n_rows, cached, ms))
+            if n_rows == len(layout.rows):
+                return _rows(layout, numbers)
+            # The tree was dropped to compute its prompt; that is cached now, so the tree can follow.
+            assert n_rows <= 1
+        return None
+
+    async def _serial(self, selection: Selection, http: Any) -> None:
+        """Decode the whole answer token by token under the same token automaton."""
+        compiled = selection.compiled
+        start = time.perf_counter()
+        out = await self._generate(
+            {
+                "regex": reference_key(compiled.grammar, compiled.spelling),
+                "max_new_tokens": compiled.max_tokens + 1,
+                "temperature": 0.0,
+            },
+            selection.prompt,
+            http,
+        )
+        ms = 1e3 * (time.perf_counter() - start)
+        state = compiled.automaton.start
+        tokens: list[int] = []
+        for token in out["output_ids"]:
+            following = compiled.automaton.step(state)
+            if token not in following:
+                break
+            state = following[token]
+            tokens.append(token)
+        tail, state = forced(compiled.automaton, state)
+        if not compiled.automaton.accepts(state):
+            raise ServerError(f"serial decoding ended inside an answer: {out['meta_info'].get('finish_reason')}")
+        cached = int(out["meta_info"].get("cached_tokens") or 0)
+        selection.passes.append(PassRecord(len(tokens), 0, cached, ms))
+        selection.tokens, selection.state, selection.complete = [*tokens, *tail], state, True
+        selection.decisions.clear()
+        selection.decoded_tokens = len(out["output_ids"])
+
+    async def _generate(self, sampling_params: dict[str, Any], input_ids: list[int], http: Any) -> dict[str, Any]:
+        from sglang.srt.managers.io_struct import GenerateReqInput
+
+        request = GenerateReqInput(input_ids=input_ids, sampling_params=sampling_params)
+        stream = self.manager.generate_request(request, http)
+        try:
+            out: dict[str, Any] = await stream.__anext__()
+        finally:
+            await stream.aclose()
+        reason = out["meta_info"].get("finish_reason") or {}
+        if reason.get("type") == "abort":
+            raise ServerError(f"the request was aborted: {reason.get('message', 'no reason given')}")
+        return out
+
+
+def _rows(layout: TreeLayout, numbers: Any) -> list[Row]:
+    values = np.asarray(numbers, dtype=np.float64)
+    out, at = [], len(layout.rows)
+    for lse, row in zip(values[: len(layout.rows)], layout.rows, strict=True):
+        out.append(Row(values[at : at + len(row.legal)], float(lse)))
+        at += len(row.legal)
+    assert at == len(values)
+    return out
+
+
+def _default_cost(manager: Any) -> CostModel:
+    """Cost model before anything was measured: order of magnitude by device."""
+    if str(manager.server_args.device) == "cpu":
+        return CostModel(a_ms=20.0, b_ms=1.5, c_ms=2e-4)
+    return CostModel(a_ms=2.0, b_ms=0.02, floor_ms=3.5)

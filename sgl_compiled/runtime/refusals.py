@@ -1,0 +1,61 @@
+"""Configurations that are refused at start-up, each with the reason and the way out."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+__all__ = ["check_server_args", "model_reasons", "server_reasons"]
+
+OFF = "or switch the plugin off with SGLANG_PLUGINS=__none__"
+
+
+def check_server_args(result: Any, self: Any, *_: Any, **__: Any) -> None:
+    """Stop a server that could not keep its promises: AFTER ``ServerArgs.check_server_args``."""
+    reasons = [*server_reasons(self), *model_reasons(self.get_model_config().hf_config)]
+    if reasons:
+        sys.exit("sgl_compiled cannot run with this server:\n  - " + "\n  - ".join(reasons))
+
+
+def server_reasons(args: Any) -> Iterator[str]:
+    """Yield a sentence for each server argument that is not supported."""
+    backend = args.prefill_attention_backend or args.attention_backend
+    if args.device == "cpu" and backend != "torch_native":
+        yield (f"attention backend {backend!r} has no tree mask on CPU: pass --attention-backend torch_native, {OFF}")
+    if args.device != "cpu" and backend not in ("flashinfer",):
+        yield f"attention backend {backend!r} has no tree mask yet: pass --attention-backend flashinfer, {OFF}"
+    if args.device == "cpu" and args.grammar_backend == "xgrammar":
+        yield (
+            "xgrammar cannot mask logits on CPU and would stop the scheduler at the first request with a grammar: "
+            f"pass --grammar-backend outlines or llguidance, {OFF}"
+        )
+    if args.speculative_algorithm is not None:
+        yield f"speculative decoding changes what an extend computes: drop --speculative-algorithm, {OFF}"
+    if args.enable_mis:
+        yield f"multi-item scoring replaces the masks of every prefill: drop --enable-mis, {OFF}"
+    if args.enable_dp_attention:
+        yield f"DP attention pads and splits extends across ranks: drop --enable-dp-attention, {OFF}"
+    if args.tokenizer_worker_num > 1:
+        yield f"extra tokenizer workers do not load plugins: drop --tokenizer-worker-num, {OFF}"
+    if args.pp_size > 1:
+        yield f"pipeline parallelism is not supported yet: drop --pipeline-parallel-size, {OFF}"
+    if args.disaggregation_mode != "null":
+        yield f"prefill/decode disaggregation is not supported yet: drop --disaggregation-mode, {OFF}"
+    if args.skip_tokenizer_init:
+        yield f"grammars need the tokenizer: drop --skip-tokenizer-init, {OFF}"
+
+
+def model_reasons(config: Any) -> Iterator[str]:
+    """Yield a sentence for each property of the model that a tree mask cannot handle."""
+    name = (getattr(config, "architectures", None) or ["this model"])[0]
+    text = getattr(config, "text_config", None) or config
+    layers = set(getattr(text, "layer_types", None) or ())
+    sliding = getattr(text, "sliding_window", None)
+    if "sliding_attention" in layers or (sliding and getattr(text, "use_sliding_window", not layers)):
+        yield f"{name} has sliding-window attention, which a tree mask does not cover yet: serve another model, {OFF}"
+    recurrent = {kind for kind in layers if "linear" in kind or "mamba" in kind or "recurrent" in kind}
+    if recurrent or getattr(text, "layers_block_type", None) or "mamba" in str(getattr(text, "model_type", "")):
+        yield f"{name} has recurrent layers, whose state no mask can isolate: serve another model, {OFF}"
+    if getattr(config, "vision_config", None) is not None:
+        yield f"{name} takes images, whose positions are not those of text: serve a text model, {OFF}"

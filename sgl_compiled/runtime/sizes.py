@@ -1,0 +1,112 @@
+"""Sizes of a plan's passes for one grammar, and the plan a request gets."""
+
+from __future__ import annotations
+
+import threading
+from weakref import WeakKeyDictionary
+
+from sgl_compiled.errors import GrammarTooLargeError, RequestError
+from sgl_compiled.grammar.compile import CompiledGrammar
+from sgl_compiled.grammar.layout import actions_ahead, decisions_ahead, legal_ids, unfold
+from sgl_compiled.grammar.tokens import State
+from sgl_compiled.plan.cost import CostModel
+from sgl_compiled.plan.passes import Plan, fixed_plan
+from sgl_compiled.plan.planner import PassSize, choose
+
+__all__ = ["pass_sizes", "plan_for"]
+
+_Sizes = dict[tuple[Plan, int], tuple[PassSize, ...] | None]
+_cache: WeakKeyDictionary[CompiledGrammar, _Sizes] = WeakKeyDictionary()
+_lock = threading.Lock()
+
+
+def pass_sizes(compiled: CompiledGrammar, plan: Plan, max_positions: int) -> tuple[PassSize, ...] | None:
+    """Return the passes' sizes along a typical path, or ``None`` where a tree exceeds ``max_positions``.
+
+    Trees behind different choices differ little (which label is gone, how long the labels are); the path through
+    each decision's middle candidate stands for all.
+    """
+    key = (plan, max_positions)
+    with _lock:
+        known = _cache.setdefault(compiled, {})
+        if key in known:
+            return known[key]
+    sizes = _measure(compiled, plan, max_positions)
+    with _lock:
+        known[key] = sizes
+    return sizes
+
+
+def _measure(compiled: CompiledGrammar, plan: Plan, max_positions: int) -> tuple[PassSize, ...] | None:
+    automaton = compiled.automaton
+    state = automaton.start
+    out: list[PassSize] = []
+    path = 0
+    while True:
+        steps, state, ended = _typical(compiled, state, decisions=0)
+        path += steps
+        if ended:
+            return tuple(out)
+        if plan.name == "chunked":
+            horizon = decisions_ahead(1)
+        else:
+            if len(out) >= len(plan.passes) and out:
+                return tuple(out)
+            horizon = actions_ahead(automaton, state, plan.actions(len(out)))
+        try:
+            layout = unfold(automaton, state, horizon, stop_ids=compiled.stop_ids, max_positions=max_positions)
+        except GrammarTooLargeError:
+            return None
+        out.append(PassSize(path, len(layout)))
+        if plan.name == "chunked":
+            path, state, ended = _typical(compiled, state, decisions=1)
+        else:
+            path, state, ended = _typical(compiled, state, actions=plan.actions(len(out) - 1))
+        if ended:
+            return tuple(out)
+
+
+def _typical(
+    compiled: CompiledGrammar, state: State, *, decisions: int | None = None, actions: int = 0
+) -> tuple[int, State, bool]:
+    """Walk through middle candidates; stop before a decision that is out of reach, or at the end."""
+    automaton = compiled.automaton
+    last = automaton.actions(state) + actions
+    steps = taken = 0
+    while True:
+        legal = legal_ids(automaton, state, compiled.stop_ids)
+        if not legal:
+            return steps, state, True
+        if len(legal) > 1:
+            if taken >= decisions if decisions is not None else automaton.actions(state) >= last:
+                return steps, state, False
+            taken += 1
+        following = list(automaton.step(state).values())
+        state = following[len(following) // 2]
+        steps += 1
+
+
+def plan_for(compiled: CompiledGrammar, name: str, cost: CostModel, *, prompt_tokens: int, positions: int) -> Plan:
+    """Return the plan a request asked for, or the fastest by prediction for ``"auto"``.
+
+    Raises
+    ------
+    RequestError
+        Unknown plan, or one whose trees do not fit.
+    """
+    if name != "auto":
+        try:
+            plan = fixed_plan(name, compiled.horizon)
+        except ValueError as error:
+            raise RequestError(str(error)) from None
+        if plan.name not in ("serial", "chunked") and pass_sizes(compiled, plan, positions) is None:
+            raise RequestError(
+                f"plan {name!r} needs a tree of more than {positions} positions for this grammar; use plan='auto' or "
+                "'chunked'"
+            )
+        return plan
+    # Prompts of controllers are shared and repeated, so the cache is taken to hold all but the last token.
+    best, _ = choose(
+        compiled.horizon, lambda plan: pass_sizes(compiled, plan, positions), cost, cached=prompt_tokens - 1, fresh=1
+    )
+    return best.plan

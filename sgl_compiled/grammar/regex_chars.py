@@ -138,6 +138,8 @@ class CharacterParser:
 
     def literal(self, low: int, high: int, at: int) -> tuple[ScalarRange, ...]:
         """Close a range under ASCII case folding where the flag i holds."""
+        if high > 0x7F:
+            self.features.add("non-ASCII literal")
         if "i" not in self.flags:
             return ((low, high),)
         if high > 0x7F:

@@ -89,7 +89,9 @@ _REFUSED_GROUPS = {
     "#": "the comment (?#",
     "|": "the branch reset (?|",
 }
-_MAX_REPEATDIGITS = 9
+_MAX_REPEAT_DIGITS = 9
+# Sets that hold almost all of Unicode.
+_COMPLEMENTS = frozenset({"dot", "negated class", "\\D", "\\W", "\\S"})
 
 
 @dataclass
@@ -109,6 +111,7 @@ class _Parser(CharacterParser):
     frames: list[_Frame] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     python_inserts: list[int] = field(default_factory=list)
+    counted_at: int = -1  # length of the program just after the latest counted repeat
 
     def parse(self) -> ParsedRegex:
         for char in self.pattern:
@@ -125,6 +128,8 @@ class _Parser(CharacterParser):
                 "this group is never closed; add ')' or escape the parenthesis as '\\('", self.frames[-1].opened_at
             )
         self.close_branches(self.frames.pop())
+        if "non-ASCII literal" in self.features and self.features & _COMPLEMENTS:
+            self.features.add("non-ASCII beside a complement")
         return ParsedRegex(tuple(self.program), self.python_pattern(), tuple(self.names), frozenset(self.features))
 
     def parse_item(self) -> None:
@@ -156,6 +161,10 @@ class _Parser(CharacterParser):
         bounds = self.parse_quantifier()
         if bounds is None:
             return
+        if self.pattern[self.position - 1] == "}":
+            if self.counted_at == len(self.program):
+                self.features.add("repeat of a repeat")
+            self.counted_at = len(self.program) + 1
         self.program.append(Repeat(*bounds))
         if self.peek() == "?":
             self.position += 1  # lazy: same language
@@ -177,7 +186,7 @@ class _Parser(CharacterParser):
             self.fail("'{' after an item must open a repeat such as {2} or {0,3}; escape a literal brace as '\\{'", at)
         close = self.pattern.index("}", at)
         low_text, comma, high_text = self.pattern[at + 1 : close].partition(",")
-        if max(len(low_text), len(high_text)) > _MAX_REPEATDIGITS:
+        if max(len(low_text), len(high_text)) > _MAX_REPEAT_DIGITS:
             self.fail("the repeat count has too many digits; use a smaller bound", at)
         self.position = close + 1
         if not low_text:

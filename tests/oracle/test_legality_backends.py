@@ -125,10 +125,14 @@ PROBES = {
     "negated class": ["[^a]"],
     "empty branch": ["A|", "(|A)B"],
     "NUL": ["\0A"],
+    "repeat of a repeat": ["(A{2}){0,2}", "(?:A{2,}){2}"],
+    "non-ASCII literal": ["é", "[é-ü]"],
+    "non-ASCII beside a complement": ["é|[^a]", "é[^a]é"],
 }
 TEXTS = [
     *("", "A", "B", "AA", "AAA", "5", "٣", "é", "a", "ſkA", "skA", "SKa", "K", "k", "\u212a", "\n", "\r", " "),
     *("\u00a0", "\u2003", "\v", "\x85", "{A}", "<>", "AB", "\0A", "🙂", "-", "_", "^A$", "A{,2}", "u00e9"),
+    *("éé", "AAAA"),
 ]
 
 

@@ -20,6 +20,7 @@ DIFFERENCES: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "anchor": "is refused there; drop '^' and '$', the match is always the whole text",
             "(?<name>": "is refused there; write (?P<name>...)",
             "\\u": "is refused there; write the character itself",
+            "two complements in a class": "is read as their intersection there; write the union as alternatives",
             "non-ASCII beside a complement": (
                 "(a dot, a negated class) loses the spelling of that character by byte tokens there; "
                 "replace the complement by the wanted characters"
@@ -40,6 +41,7 @@ DIFFERENCES: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "(?P<name>": "is refused there; write (?<name>...)",
             "empty branch": "is refused there; write the other branches as an optional group, as in (?:A|B)?",
             "{,n}": "is refused there; write {0,n}",
+            "negated class of non-ASCII": "matches those characters all the same there; list the wanted characters",
             "repeat of a repeat": "multiplies the bounds there, as (a{2}){0,2} to a{0,4}; write one repeat",
             "literal {": "is refused there; write '\\{'",
             "NUL": "ends the server process there; write \\x00",

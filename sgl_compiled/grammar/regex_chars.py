@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import NoReturn
 
 from sgl_compiled.errors import GrammarError, UnsupportedError
@@ -100,13 +101,18 @@ class CharacterParser:
         self.position += negated
         if self.peek() == "]":
             self.fail("a class may not start with ']'; write '\\]' for a literal one", at)
-        ranges: list[ScalarRange] = []
+        members: list[tuple[ScalarRange, ...]] = []
         while (char := self.take_or_fail(at, "this class is never closed; add ']' or escape '[' as '\\['")) != "]":
-            ranges += self.parse_class_member(char, at)
-        members = normalise(ranges)
-        if negated:
-            self.features.add("negated class")
-        return complement(members) if negated else members
+            members.append(self.parse_class_member(char, at))
+        if sum(member in (_CLASSES["D"], _CLASSES["W"], _CLASSES["S"]) for member in members) > 1:
+            self.features.add("two complements in a class")
+        ranges = normalise(chain.from_iterable(members))
+        if not negated:
+            return ranges
+        self.features.add("negated class")
+        if ranges and ranges[-1][1] > 0x7F:
+            self.features.add("negated class of non-ASCII")
+        return complement(ranges)
 
     def parse_class_member(self, char: str, at: int) -> tuple[ScalarRange, ...]:
         low = self.parse_class_char(char, at)

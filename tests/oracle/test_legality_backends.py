@@ -125,6 +125,8 @@ PROBES = {
     "negated class": ["[^a]"],
     "empty branch": ["A|", "(|A)B"],
     "NUL": ["\0A"],
+    "negated class of non-ASCII": ["[^é-ü]"],
+    "two complements in a class": ["[\\x00\\D\\S]"],
     "repeat of a repeat": ["(A{2}){0,2}", "(?:A{2,}){2}"],
     "non-ASCII literal": ["é", "[é-ü]"],
     "non-ASCII beside a complement": ["é|[^a]", "é[^a]é"],

@@ -13,6 +13,7 @@ from sgl_compiled.grammar.layout import ROOT
 from sgl_compiled.runtime.admission import probe_of
 from sgl_compiled.runtime.masks import extend_mask
 from sgl_compiled.runtime.payload import Probe
+from sgl_compiled.runtime.transfer import to_device
 
 if TYPE_CHECKING:
     from sglang.srt.managers.schedule_batch import ScheduleBatch
@@ -68,6 +69,11 @@ class TreeBatch:
         """The slices by request index."""
         return {piece.index: piece for piece in self.slices}
 
+    @cached_property
+    def has_branches(self) -> bool:
+        """Whether any probe still has its tree; without one the batch is plainly causal."""
+        return any(piece.probe.parents for piece in self.slices)
+
 
 def tree_batch_of(forward_batch: Any) -> TreeBatch | None:
     """Return the batch's trees, or ``None``."""
@@ -93,8 +99,8 @@ def init_new(
     for piece in slices:
         if piece.probe.parents:
             first = piece.start + piece.prompt_rows
-            depths = torch.tensor(piece.probe.depths(), dtype=positions.dtype)
-            positions[first : first + len(depths)] = (depths + piece.probe.base).to(positions.device, non_blocking=True)
+            depths = to_device(piece.probe.depths(), positions.device, positions.dtype)
+            positions[first : first + len(depths)] = depths + piece.probe.base
     forward_batch.cross_attention_custom_mask = TreeBatch(slices, len(batch.reqs))
     return forward_batch
 

@@ -10,8 +10,9 @@ import torch
 
 from sgl_compiled.runtime.admission import probe_of
 from sgl_compiled.runtime.rows import KEY
+from sgl_compiled.runtime.transfer import to_host
 
-__all__ = ["collect_customized_info", "numbers_of", "process_batch_result_prefill", "stream_output"]
+__all__ = ["collect_customized_info", "copy_to_cpu", "numbers_of", "process_batch_result_prefill", "stream_output"]
 
 _ATTRIBUTE = "sgl_compiled_numbers"
 
@@ -19,6 +20,17 @@ _ATTRIBUTE = "sgl_compiled_numbers"
 def numbers_of(req: Any) -> np.ndarray[Any, np.dtype[np.float32]] | None:
     """Return the probe's evaluated rows, or ``None`` before its forward has been processed."""
     return getattr(req, _ATTRIBUTE, None)
+
+
+def copy_to_cpu(self: Any, *_: Any, **__: Any) -> None:
+    """Start the copy of all probes' numbers beside the other results': BEFORE ``GenerationBatchResult.copy_to_cpu``.
+
+    The original records ``copy_done`` behind it.
+    """
+    info = getattr(self.logits_output, "customized_info", None)
+    if not info or KEY not in info:
+        return
+    info[KEY] = [None if numbers is None else to_host(numbers) for numbers in info[KEY]]
 
 
 def process_batch_result_prefill(self: Any, batch: Any, result: Any) -> None:

@@ -9,6 +9,7 @@ import torch
 from sglang.srt.layers.logits_processor import LogitsMetadata
 
 from sgl_compiled.runtime.forward import TreeBatch, tree_batch_of
+from sgl_compiled.runtime.transfer import to_device
 
 __all__ = ["KEY", "gather", "logits_forward"]
 
@@ -60,7 +61,7 @@ def gather(
         row; ``None`` for other requests. Values stay on the device.
     """
     device = hidden_states.device
-    rows = torch.tensor([row for piece in trees.slices for row in piece.row_indices], device=device)
+    rows = to_device([row for piece in trees.slices for row in piece.row_indices], device)
     legal = [ids for piece in trees.slices for ids in piece.probe.legal]
     sums: list[torch.Tensor] = []
     picked: list[torch.Tensor] = []
@@ -68,8 +69,8 @@ def gather(
         chunk = legal[start : start + CHUNK_ROWS]
         logits = logits_of(hidden_states[rows[start : start + CHUNK_ROWS]])
         sums.append(torch.logsumexp(logits.float(), dim=-1))
-        at = torch.tensor([index for index, ids in enumerate(chunk) for _ in ids], device=device)
-        ids = torch.tensor([token for ids in chunk for token in ids], device=device)
+        at = to_device([index for index, ids in enumerate(chunk) for _ in ids], device)
+        ids = to_device([token for ids in chunk for token in ids], device)
         picked.append(logits[at, ids].float())
     lse = torch.cat(sums) if sums else torch.empty(0, device=device)
     values = torch.cat(picked) if picked else torch.empty(0, device=device)

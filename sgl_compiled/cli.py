@@ -1,0 +1,76 @@
+"""Command line: ``sgl-compiled demo`` and ``sgl-compiled doctor``."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+import warnings
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from sgl_compiled import __version__
+from sgl_compiled.compat import SGLANG_VERSION, TARGETS, check_targets, sglang_version
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="Exact constrained choices for SGLang.")
+console = Console()
+
+PROGRAMS = Path(__file__).resolve().parent.parent / "programs"
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def demo(context: typer.Context) -> None:
+    """Choose sections of a real paper through compiled control (see ``demo -- --help``)."""
+    script = PROGRAMS / "hierarchical_rag.py"
+    if not script.exists():
+        console.print("The demo program is part of the repository: clone it and run the command there.")
+        raise typer.Exit(1)
+    sys.argv = [str(script), *context.args]
+    runpy.run_path(str(script), run_name="__main__")
+
+
+@app.command()
+def doctor(
+    model: Annotated[Path | None, typer.Option(help="A checkpoint folder to judge as well.")] = None,
+) -> None:
+    """Check the installed SGLang against the table of targets; exit 1 on a mismatch."""
+    installed = sglang_version()
+    console.print(f"sgl_compiled {__version__}, SGLang {installed or 'not installed'} (written for {SGLANG_VERSION})")
+    if installed is None:
+        console.print(f"Install it: pip install sglang=={SGLANG_VERSION}")
+        raise typer.Exit(1)
+    # Importing SGLang on a CPU warns about kernels that it will not use.
+    warnings.simplefilter("ignore")
+    wrong = {mismatch.target.path: mismatch for mismatch in check_targets(TARGETS)}
+    table = Table("feature", "hook", "target", "signature")
+    for target in TARGETS:
+        mismatch = wrong.get(target.path)
+        verdict = f"[red]expected ({', '.join(target.params)}), found {mismatch.found}" if mismatch else "[green]ok"
+        table.add_row(target.feature, target.hook, target.path.removeprefix("sglang."), verdict)
+    console.print(table)
+    reasons = _model_reasons(model) if model is not None else []
+    for reason in reasons:
+        console.print(f"[red]{reason}")
+    if model is not None and not reasons:
+        console.print(f"[green]{model} can be served with select_k")
+    if wrong or reasons:
+        raise typer.Exit(1)
+    console.print(f"[green]all {len(TARGETS)} targets match")
+
+
+def _model_reasons(model: Path) -> list[str]:
+    from transformers import AutoConfig
+
+    from sgl_compiled.runtime.refusals import model_reasons
+
+    try:
+        return list(model_reasons(AutoConfig.from_pretrained(model)))
+    except (OSError, ValueError) as error:
+        return [f"cannot read {model}: {error}"]
+
+
+if __name__ == "__main__":
+    app()

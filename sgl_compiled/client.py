@@ -1,0 +1,118 @@
+"""Small typed clients for ``POST /v1/select_k``, for those who do not use SGLang's frontend language."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import httpx
+
+from sgl_compiled.errors import GrammarError, ServerError, SglCompiledError
+from sgl_compiled.runtime.schema import SelectResponse
+
+__all__ = ["AsyncClient", "Client", "request_body"]
+
+_PATH = "/v1/select_k"
+
+
+def request_body(
+    prompt: str | Sequence[int] | None = None,
+    labels: Sequence[str] | None = None,
+    k: int = 1,
+    *,
+    messages: Sequence[dict[str, Any]] | None = None,
+    regex: str | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """Return the JSON body of a request; ``options`` are further fields of ``SelectRequest``."""
+    if isinstance(labels, str):
+        raise GrammarError("labels must be a list of strings; a single string would be read letter by letter")
+    body: dict[str, Any] = {
+        "prompt": prompt if isinstance(prompt, str) or prompt is None else list(prompt),
+        "messages": None if messages is None else list(messages),
+        "labels": None if labels is None else list(labels),
+        "regex": regex,
+        "k": k,
+        **options,
+    }
+    return {key: value for key, value in body.items() if value is not None}
+
+
+def _read(response: httpx.Response) -> SelectResponse:
+    if response.status_code == httpx.codes.OK:
+        return SelectResponse.model_validate_json(response.content)
+    try:
+        message = response.json()["error"]["message"]
+    except (ValueError, KeyError, TypeError):
+        message = response.text[:500]
+    if response.status_code == httpx.codes.NOT_FOUND and "error" not in response.text:
+        message = "this server has no /v1/select_k: is sgl_compiled installed beside SGLang, and SGLANG_PLUGINS unset?"
+    kind = ServerError if response.status_code >= 500 else SglCompiledError
+    raise kind(f"{message} (HTTP {response.status_code})")
+
+
+class Client:
+    """Synchronous client.
+
+    Parameters
+    ----------
+    base_url : str
+        Such as ``"http://127.0.0.1:30000"``.
+    api_key : str, optional
+    timeout_s : float
+        Seconds to wait for an answer.
+    """
+
+    def __init__(self, base_url: str, api_key: str | None = None, timeout_s: float = 600.0) -> None:
+        self._http = httpx.Client(base_url=base_url, headers=_headers(api_key), timeout=timeout_s, trust_env=False)
+
+    def select_k(
+        self, prompt: str | Sequence[int] | None = None, labels: Sequence[str] | None = None, k: int = 1, **options: Any
+    ) -> SelectResponse:
+        """Choose ``k`` of ``labels`` behind ``prompt``; ``options`` as in :func:`request_body`.
+
+        Raises
+        ------
+        SglCompiledError
+            The server refused the request; the message says why.
+        ServerError
+            The server failed.
+        """
+        return _read(self._http.post(_PATH, json=request_body(prompt, labels, k, **options)))
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class AsyncClient:
+    """Asynchronous client; parameters as in :class:`Client`."""
+
+    def __init__(self, base_url: str, api_key: str | None = None, timeout_s: float = 600.0) -> None:
+        self._http = httpx.AsyncClient(base_url=base_url, headers=_headers(api_key), timeout=timeout_s, trust_env=False)
+
+    async def select_k(
+        self, prompt: str | Sequence[int] | None = None, labels: Sequence[str] | None = None, k: int = 1, **options: Any
+    ) -> SelectResponse:
+        """See :meth:`Client.select_k`."""
+        return _read(await self._http.post(_PATH, json=request_body(prompt, labels, k, **options)))
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+
+def _headers(api_key: str | None) -> dict[str, str]:
+    return {"Authorization": f"Bearer {api_key}"} if api_key else {}

@@ -1,0 +1,18 @@
+"""Options and fixtures shared by all tests."""
+
+from __future__ import annotations
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="rewrite the golden files instead of comparing")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    expression = config.getoption("-m") or ""
+    if "long" not in expression:
+        skip = pytest.mark.skip(reason="takes minutes; run with -m long")
+        for item in items:
+            if item.get_closest_marker("long"):
+                item.add_marker(skip)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sglang.srt.managers.schedule_policy import AddReqResult
 
 from sgl_compiled.grammar.layout import ROOT
+from sgl_compiled.runtime.mask_limit import mask_fits
 from sgl_compiled.runtime.payload import Probe, decode
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["add_one_req", "filter_batch", "max_prefix_len", "probe_of"]
 
 _ATTRIBUTE = "sgl_compiled_probe"
+_HOLDS_TREE = "sgl_compiled_holds_tree"
 _UNREAD = object()
 
 
@@ -49,13 +51,17 @@ def add_one_req(original: Callable[..., Any], self: Any, req: Req, *args: Any, *
 
     A probe that does not fit into what others have left of this batch's chunk waits a round. One that does not fit
     although it comes first (its prompt is not cached, or no longer) gives up its tree: the prompt alone is computed,
-    in chunks if need be, and the caller sends the tree again behind it.
+    in chunks if need be, and the caller sends the tree again behind it. The same holds for a batch whose mask would be
+    too large, which other requests can fill up as well.
     """
     probe = probe_of(req)
-    if probe is None or not probe.parents or self.rem_chunk_tokens is None:
+    if probe is None or not probe.parents:
+        if getattr(self, _HOLDS_TREE, False) and not mask_fits(self, req):
+            return AddReqResult.OTHER
         return original(self, req, *args, **kwargs)
     uncached = self.ceil_paged_tokens(len(req.full_untruncated_fill_ids) - len(req.prefix_indices))
-    if uncached <= self.rem_chunk_tokens:
+    if (self.rem_chunk_tokens is None or uncached <= self.rem_chunk_tokens) and mask_fits(self, req):
+        setattr(self, _HOLDS_TREE, True)
         return original(self, req, *args, **kwargs)
     if self.can_run_list:
         return AddReqResult.OTHER

@@ -15,14 +15,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from sgl_compiled.runtime.admission import probe_of
 from sgl_compiled.runtime.forward import TreeBatch
 from sgl_compiled.runtime.transfer import to_device
 
-__all__ = ["MASK_LIMIT_BYTES", "BatchMask", "MaskLayout", "ancestor_pairs", "batch_mask", "mask_fits"]
-
-MASK_LIMIT_BYTES = 64_000_000
-"""Mask bytes of one batch (one byte a bit before the kernel packs them); admission keeps batches below it."""
+__all__ = ["BatchMask", "MaskLayout", "ancestor_pairs", "batch_mask"]
 
 
 @dataclass(frozen=True)
@@ -150,19 +146,3 @@ def batch_mask(trees: TreeBatch, forward_batch: Any) -> BatchMask:
     mask = MaskLayout.of(trees, extend_lens, prefix_lens).build(forward_batch.positions.device)
     mask.check(extend_lens, forward_batch.seq_lens_cpu.tolist())
     return mask
-
-
-def mask_fits(adder: Any, req: Any) -> bool:
-    """Whether the batch that a ``PrefillAdder`` collects keeps below the mask limit with ``req`` in it.
-
-    Batches without a tree have no mask, and CPU attention runs request by request.
-    """
-    if adder.token_to_kv_pool_allocator.device == "cpu":
-        return True
-    trees = [probe for probe in map(probe_of, (*adder.can_run_list, req)) if probe is not None and probe.parents]
-    if not trees:
-        return True
-    total = len(req.full_untruncated_fill_ids)
-    rows = total - len(req.prefix_indices)
-    planned = sum(other.extend_range.length * other.extend_range.end for other in adder.can_run_list)
-    return bool(planned + rows * total <= MASK_LIMIT_BYTES)

@@ -41,6 +41,7 @@ DIFFERENCES: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "(?P<name>": "is refused there; write (?<name>...)",
             "empty branch": "is refused there; write the other branches as an optional group, as in (?:A|B)?",
             "{,n}": "is refused there; write {0,n}",
+            "\\xHH before a hexadecimal digit": "reads on through the digit there; write the character itself",
             "negated class of non-ASCII": "matches those characters all the same there; list the wanted characters",
             "repeat of a repeat": "multiplies the bounds there, as (a{2}){0,2} to a{0,4}; write one repeat",
             "literal {": "is refused there; write '\\{'",

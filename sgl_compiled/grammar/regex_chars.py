@@ -26,6 +26,7 @@ _CLASSES = {
     "S": complement(_SPACE),
 }
 _CONTROLS = {"a": 7, "f": 12, "n": 10, "r": 13, "t": 9, "v": 11}
+_HEX_ALPHABET = frozenset("0123456789abcdefABCDEF")
 _HEX_DIGITS = {"x": 2, "u": 4, "U": 8}
 _REFUSED_ESCAPES = {
     "b": "the word boundary \\b",
@@ -88,12 +89,14 @@ class CharacterParser:
     def parse_hex(self, kind: str, at: int) -> tuple[ScalarRange, ...]:
         width = _HEX_DIGITS[kind]
         digits = self.pattern[self.position : self.position + width]
-        if len(digits) < width or any(char not in "0123456789abcdefABCDEF" for char in digits):
+        if len(digits) < width or any(char not in _HEX_ALPHABET for char in digits):
             self.fail(f"'\\{kind}' needs exactly {width} hexadecimal digits", at)
         value = int(digits, 16)
         if value > MAX_SCALAR or 0xD800 <= value <= 0xDFFF:
             self.fail(f"'\\{kind}{digits}' is not a Unicode scalar value", at)
         self.position += width
+        if kind == "x" and self.peek() and self.peek() in _HEX_ALPHABET:
+            self.features.add("\\xHH before a hexadecimal digit")
         return ((value, value),)
 
     def parse_class(self, at: int) -> tuple[ScalarRange, ...]:

@@ -6,13 +6,34 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Protocol
 
 from sgl_compiled.errors import GrammarError, GrammarTooLargeError
 
-__all__ = ["ByteAutomaton"]
+__all__ = ["ByteAutomaton", "ByteLanguage"]
+
+
+class ByteLanguage(Protocol):
+    """A deterministic automaton over bytes, possibly expanded as it is asked; state 0 is the start.
+
+    Every state leads to acceptance.
+    """
+
+    def row(self, state: int) -> Mapping[int, int]:
+        """Return the next state for each byte that continues, in byte order."""
+        ...
+
+    def accepts(self, state: int) -> bool:
+        """Tell whether a string of the language ends at `state`."""
+        ...
+
+    def is_empty(self) -> bool:
+        """Tell whether the language holds no string at all."""
+        ...
+
+    def count_from(self, state: int, limit: int) -> int:
+        """Count the strings that lead from `state` to acceptance, stopping at `limit`."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,6 +104,14 @@ class ByteAutomaton:
         merge_below(0)
         return cls.trimmed(rows, ends)
 
+    def row(self, state: int) -> Mapping[int, int]:
+        """Return the transitions of one state."""
+        return self.transitions[state]
+
+    def accepts(self, state: int) -> bool:
+        """Tell whether a string of the language ends at `state`."""
+        return state in self.accepting
+
     def is_empty(self) -> bool:
         """Tell whether the language holds no string at all (the empty string is a string)."""
         return not self.accepting
@@ -129,15 +158,6 @@ class ByteAutomaton:
                 return None
             state = target
         return state
-
-    @cached_property
-    def table(self) -> NDArray[np.int32]:
-        """Transitions as an array of shape [states, 256], -1 where there is none; built on first use."""
-        table = np.full((len(self.transitions), 256), -1, np.int32)
-        for state, row in enumerate(self.transitions):
-            if row:
-                table[state, list(row)] = list(row.values())
-        return table
 
     def _strings_from(self, start: int) -> Iterator[bytes]:
         prefix = bytearray()

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sgl_compiled.errors import GrammarError
-from sgl_compiled.grammar.automaton import ByteAutomaton
+from sgl_compiled.grammar.automaton import ByteLanguage
 from sgl_compiled.grammar.vocabulary import Vocabulary
 
 __all__ = ["AnySpelling", "LegalSet"]
@@ -31,18 +31,19 @@ class AnySpelling:
 
     Parameters
     ----------
-    automaton
-        The language; it may be infinite, but not empty.
+    language
+        Expanded as far as the walk goes; it may be infinite, but not empty.
     vocabulary
         The tokens.
     """
 
     start = 0
 
-    def __init__(self, automaton: ByteAutomaton, vocabulary: Vocabulary) -> None:
-        assert not automaton.is_empty()
-        self.automaton = automaton
+    def __init__(self, language: ByteLanguage, vocabulary: Vocabulary) -> None:
+        assert not language.is_empty()
+        self.language = language
         self.vocabulary = vocabulary
+        self._table = _Table(language)
         self._cache: OrderedDict[int, LegalSet] = OrderedDict()
         self._cached_ids = 0
 
@@ -58,11 +59,11 @@ class AnySpelling:
         if found is not None:
             self._cache.move_to_end(state)
             return found
-        found = _legal_set(self.automaton.table, self.vocabulary, state)
+        found = _legal_set(self._table, self.vocabulary, state)
         if not len(found.ids) and not self.accepts(state):
             raise GrammarError(
                 "The tokenizer has no token for the next byte of the grammar "
-                f"({', '.join(f'0x{byte:02X}' for byte in self.automaton.transitions[state])}); use other labels."
+                f"({', '.join(f'0x{byte:02X}' for byte in self.language.row(state))}); use other labels."
             )
         self._cache[state] = found
         self._cached_ids += len(found.ids)
@@ -85,37 +86,75 @@ class AnySpelling:
     def advance(self, state: int, token: int) -> int | None:
         """Return the state after one id, None when it is not legal (stop ids lead nowhere)."""
         data = self.vocabulary.token_bytes[token] if 0 <= token < len(self.vocabulary) else None
-        return None if data is None else self.automaton.walk(state, data)
+        return None if data is None else self.walk(state, data)
+
+    def walk(self, state: int, data: bytes) -> int | None:
+        """Follow bytes from a state; None as soon as no string of the language has that prefix."""
+        for byte in data:
+            target = self.language.row(state).get(byte)
+            if target is None:
+                return None
+            state = target
+        return state
 
     def accepts(self, state: int) -> bool:
         """Tell whether an answer may end here, so that the stop ids are legal."""
-        return state in self.automaton.accepting
+        return self.language.accepts(state)
 
     def remaining_is_single(self, state: int) -> bytes | None:
         """Return the rest of the text where exactly one is left (b"" at a final end), else None."""
-        if self.automaton.count_from(state, 2) != 1:
+        if self.language.count_from(state, 2) != 1:
             return None
         rest = bytearray()
-        while self.automaton.transitions[state]:
-            ((byte, state),) = self.automaton.transitions[state].items()
+        while row := self.language.row(state):
+            ((byte, state),) = row.items()
             rest.append(byte)
         return bytes(rest)
 
 
-def _legal_set(table: NDArray[np.int32], vocabulary: Vocabulary, state: int) -> LegalSet:
+class _Table:
+    """Rows of the language as an array of shape [states met, 256], -1 where a byte does not continue."""
+
+    def __init__(self, language: ByteLanguage) -> None:
+        self.language = language
+        self.rows = np.full((16, 256), -1, np.int32)
+        self.filled = np.zeros(16, np.bool_)
+
+    def at(self, state: int) -> NDArray[np.int32]:
+        """Return one row."""
+        self.fill(np.array([state], np.int32))
+        row: NDArray[np.int32] = self.rows[state]
+        return row
+
+    def fill(self, states: NDArray[np.int32]) -> None:
+        """Ask the language for the rows of these states that are not here yet."""
+        top = int(states.max(initial=0)) + 1
+        if top > len(self.rows):
+            grow = max(top, 2 * len(self.rows)) - len(self.rows)
+            self.rows = np.concatenate([self.rows, np.full((grow, 256), -1, np.int32)])
+            self.filled = np.concatenate([self.filled, np.zeros(grow, np.bool_)])
+        for state in set(states[~self.filled[states]].tolist()):
+            row = self.language.row(state)
+            self.rows[state, list(row)] = list(row.values())
+            self.filled[state] = True
+
+
+def _legal_set(table: _Table, vocabulary: Vocabulary, state: int) -> LegalSet:
     tokens = vocabulary.sorted_tokens
     # All candidate tokens walk the automaton side by side, one byte a round; most die in the first rounds.
     starts, ends = tokens.first_byte[:-1], tokens.first_byte[1:]
-    bytes_here = np.flatnonzero((table[state] >= 0) & (ends > starts))
+    row = table.at(state)
+    bytes_here = np.flatnonzero((row >= 0) & (ends > starts))
     alive = _ranges(starts[bytes_here], ends[bytes_here])
-    states = np.repeat(table[state][bytes_here], ends[bytes_here] - starts[bytes_here])
+    states = np.repeat(row[bytes_here], ends[bytes_here] - starts[bytes_here])
     found: list[tuple[NDArray[np.int64], NDArray[np.int32]]] = []
     depth = 1
     while len(alive):
         ended = tokens.lengths[alive] == depth
         found.append((alive[ended], states[ended]))
         alive, states = alive[~ended], states[~ended]
-        states = table[states, tokens.data[tokens.offsets[alive] + depth]]
+        table.fill(states)
+        states = table.rows[states, tokens.data[tokens.offsets[alive] + depth]]
         living = states >= 0
         alive, states = alive[living], states[living]
         depth += 1

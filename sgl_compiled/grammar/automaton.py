@@ -35,6 +35,10 @@ class ByteLanguage(Protocol):
         """Count the strings that lead from `state` to acceptance, stopping at `limit`."""
         ...
 
+    def slots_filled(self, state: int) -> int:
+        """Return how many slots of an action are filled for sure at `state`."""
+        ...
+
 
 @dataclass(frozen=True, eq=False)
 class ByteAutomaton:
@@ -127,6 +131,10 @@ class ByteAutomaton:
     def count_from(self, state: int, limit: int) -> int:
         """Count the strings that lead from `state` to acceptance, stopping at `limit`."""
         return limit if self._counts is None else min(limit, self._counts[state])
+
+    def slots_filled(self, state: int) -> int:
+        """Return 0: a plain language has no slots."""
+        return 0
 
     def strings(self, limit: int) -> Iterator[bytes]:
         """List the language in byte order.

@@ -101,6 +101,10 @@ class AnySpelling:
         """Tell whether an answer may end here, so that the stop ids are legal."""
         return self.language.accepts(state)
 
+    def actions(self, state: int) -> int:
+        """Return how many slots are filled for sure; 0 everywhere in a language without slots."""
+        return self.language.slots_filled(state)
+
     def remaining_is_single(self, state: int) -> bytes | None:
         """Return the rest of the text where exactly one is left (b"" at a final end), else None."""
         if self.language.count_from(state, 2) != 1:

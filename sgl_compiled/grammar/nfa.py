@@ -9,10 +9,13 @@ from dataclasses import dataclass, field
 from sgl_compiled.errors import GrammarTooLargeError
 from sgl_compiled.grammar.automaton import ByteAutomaton
 from sgl_compiled.grammar.limits import Limits
-from sgl_compiled.grammar.regex_syntax import Alternate, Atom, Concat, Op, Repeat
-from sgl_compiled.grammar.utf8 import ScalarRange, byte_sequences
+from sgl_compiled.grammar.regex_syntax import Alternate, Atom, Concat, Literal, Op, Repeat
+from sgl_compiled.grammar.utf8 import MAX_SCALAR, ScalarRange, byte_sequences
 
 __all__ = ["Nfa", "build_nfa", "determinise"]
+
+# Longer literals are not joined with their neighbours, or deep nesting would copy them over and over.
+_MAX_SHARED_LITERAL = 4_096
 
 ByteEdge = tuple[int, int, int]
 """Lowest byte, highest byte, target state."""
@@ -20,7 +23,7 @@ ByteEdge = tuple[int, int, int]
 
 @dataclass
 class Nfa:
-    """States by number; a state has byte edges or epsilon edges (or, if final, neither)."""
+    """States by number, each with byte edges, epsilon edges, both, or (if final) neither."""
 
     edges: list[tuple[ByteEdge, ...]] = field(default_factory=list)
     epsilons: list[tuple[int, ...]] = field(default_factory=list)
@@ -36,6 +39,7 @@ class _Fragment:
     end: int
     entry: int
     exit: int
+    literal: bytes | None = None  # the fragment's one string, where it has but one and that is short
 
 
 def build_nfa(program: Sequence[Op], limits: Limits) -> Nfa:
@@ -67,6 +71,8 @@ class _Builder:
     def apply(self, op: Op) -> None:
         if isinstance(op, Atom):
             self.stack.append(self.atom(op.ranges))
+        elif isinstance(op, Literal):
+            self.stack.append(self.literal(op.data))
         elif isinstance(op, Concat):
             self.stack.append(self.concat(self.pop(op.count)))
         elif isinstance(op, Alternate):
@@ -98,22 +104,50 @@ class _Builder:
         first = self.reserve(len(template))
         for offset, edges in enumerate(template):
             self.nfa.edges[first + offset] = tuple((low, high, first + target) for low, high, target in edges)
-        return _Fragment(first, first + len(template), first, first + 1)
+        ((low, high), *more) = ranges or ((0, MAX_SCALAR),)
+        literal = chr(low).encode() if low == high and not more else None
+        return _Fragment(first, first + len(template), first, first + 1, literal)
+
+    def literal(self, data: bytes) -> _Fragment:
+        first = self.reserve(len(data) + 1)
+        for state, byte in enumerate(data, first):
+            self.nfa.edges[state] = ((byte, byte, state + 1),)
+        last = first + len(data)
+        return _Fragment(first, last + 1, first, last, data if len(data) <= _MAX_SHARED_LITERAL else None)
 
     def concat(self, parts: list[_Fragment]) -> _Fragment:
         if not parts:
             state = self.reserve(1)
-            return _Fragment(state, state + 1, state, state)
+            return _Fragment(state, state + 1, state, state, b"")
         for left, right in zip(parts, parts[1:], strict=False):
             self.nfa.epsilons[left.exit] = (right.entry,)
-        return _Fragment(parts[0].first, parts[-1].end, parts[0].entry, parts[-1].exit)
+        literals = [part.literal for part in parts if part.literal is not None]
+        joined = b"".join(literals) if len(literals) == len(parts) else None
+        if joined is not None and len(joined) > _MAX_SHARED_LITERAL:
+            joined = None
+        return _Fragment(parts[0].first, parts[-1].end, parts[0].entry, parts[-1].exit, joined)
 
     def alternate(self, parts: list[_Fragment]) -> _Fragment:
+        literals = [part.literal for part in parts if part.literal is not None]
+        if len(literals) == len(parts):
+            return self.literals(literals, parts[0].first)
         entry = self.reserve(2)
         self.nfa.epsilons[entry] = tuple(part.entry for part in parts)
         for part in parts:
             self.nfa.epsilons[part.exit] = (entry + 1,)
         return _Fragment(parts[0].first, entry + 2, entry, entry + 1)
+
+    def literals(self, literals: list[bytes], first: int) -> _Fragment:
+        """Replace alternatives that are all literal, such as a label list, by their minimal automaton."""
+        del self.nfa.edges[first:], self.nfa.epsilons[first:]
+        automaton = ByteAutomaton.from_strings(literals)
+        self.reserve(len(automaton.transitions) + 1)
+        out = first + len(automaton.transitions)
+        for state, row in enumerate(automaton.transitions, first):
+            self.nfa.edges[state] = tuple((byte, byte, first + target) for byte, target in row.items())
+        for state in automaton.accepting:
+            self.nfa.epsilons[first + state] = (out,)
+        return _Fragment(first, out + 1, first, out)
 
     def repeat(self, part: _Fragment, op: Repeat) -> _Fragment:
         if op.high == 0:

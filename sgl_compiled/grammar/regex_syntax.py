@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 from sgl_compiled.grammar.regex_chars import DIGITS, LETTERS, CharacterParser
 from sgl_compiled.grammar.utf8 import ScalarRange
 
-__all__ = ["Alternate", "Atom", "Concat", "Op", "ParsedRegex", "Repeat", "parse_regex"]
+__all__ = ["Alternate", "Atom", "Concat", "Literal", "Op", "ParsedRegex", "Repeat", "parse_regex"]
 
 
 @dataclass(frozen=True)
@@ -15,6 +16,13 @@ class Atom:
     """Push one character out of `ranges` (code points, sorted, inclusive)."""
 
     ranges: tuple[ScalarRange, ...]
+
+
+@dataclass(frozen=True)
+class Literal:
+    """Push a fixed text of one or more characters, in UTF-8."""
+
+    data: bytes
 
 
 @dataclass(frozen=True)
@@ -39,7 +47,7 @@ class Repeat:
     high: int | None
 
 
-Op = Atom | Concat | Alternate | Repeat
+Op = Atom | Literal | Concat | Alternate | Repeat
 
 
 @dataclass(frozen=True)
@@ -90,6 +98,8 @@ _REFUSED_GROUPS = {
     "|": "the branch reset (?|",
 }
 _MAX_REPEAT_DIGITS = 9
+# Plain characters but for the last one, which a quantifier may follow.
+_PLAIN_RUN = re.compile(r"[^\\^$.|?*+(){}\[\]]+(?=[^\\^$.|?*+(){}\[\]])")
 # Sets that hold almost all of Unicode.
 _COMPLEMENTS = frozenset({"dot", "negated class", "\\D", "\\W", "\\S"})
 
@@ -134,6 +144,14 @@ class _Parser(CharacterParser):
 
     def parse_item(self) -> None:
         at = self.position
+        run = None if "i" in self.flags else _PLAIN_RUN.match(self.pattern, at)
+        if run:
+            if not run[0].isascii():
+                self.features.add("non-ASCII literal")
+            self.program.append(Literal(run[0].encode()))
+            self.frames[-1].items += 1
+            self.position = run.end()
+            return
         char = self.take()
         frame = self.frames[-1]
         if char == "(":

@@ -64,6 +64,10 @@ class SlotLanguage:
         """Count the answers that continue from `state`, stopping at `limit`; an ambiguous answer counts twice."""
         return min(limit, sum(self._count(place) for place in self._places[state]))
 
+    def slots_filled(self, state: int) -> int:
+        """Return how many slots are filled for sure: a choice that may still grow does not count."""
+        return min(len(place.chosen) for place in self._places[state])
+
     def read(self, data: bytes) -> tuple[int, ...] | None:
         """Return the choice indices of a whole answer, None for any other text."""
         places: Iterable[_Place] = self._closed([_Place((), False, 0)], remember=lambda chosen: chosen)

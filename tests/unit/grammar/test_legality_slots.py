@@ -88,6 +88,12 @@ def test_legal_ids_are_the_definition(form: SlotForm) -> None:
         assert spelling.legal_ids(state).tolist() == expected
 
 
+def test_slots_are_filled_when_the_choice_cannot_grow() -> None:
+    spelling = AnySpelling(SlotLanguage(SlotForm(("", ", ", ""), (("a", "ab"),) * 2)), Vocabulary(WORDS, frozenset()))
+    filled = {text: spelling.actions(spelling.walk(0, text) or 0) for text in (b"", b"a", b"ab", b"a,", b"ab, a")}
+    assert filled == {b"": 0, b"a": 0, b"ab": 0, b"a,": 1, b"ab, a": 1}
+
+
 @pytest.mark.parametrize(
     ("labels", "k", "order", "count"),
     [(20, 4, "any", 116_280), (20, 4, "list", 4_845), (1_000, 3, "any", 997_002_000), (1_000, 1, "any", 1_000)],

@@ -36,6 +36,7 @@ DIFFERENCES: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "xgrammar": {
             "dot": "matches a newline there; write [^\\n] or (?s:.)'s meaning as [\\x00-\\U0010FFFF]",
             "\\s": "matches U+00A0 there; write [ \\t\\n\\r\\f\\v]",
+            "\\S": "does not match '[' there; write [^ \\t\\n\\r\\f\\v]",
             "flag i": "is refused there; write both cases out, as in [kK]",
             "flag s": "is refused there",
             "(?P<name>": "is refused there; write (?<name>...)",

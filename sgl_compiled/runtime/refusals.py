@@ -6,14 +6,17 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["check_server_args", "model_reasons", "server_reasons"]
+__all__ = ["check_server_args", "kv_cache_reasons", "model_reasons", "server_reasons"]
+
+GPU_BACKENDS = ("flashinfer", "triton")
 
 OFF = "or switch the plugin off with SGLANG_PLUGINS=__none__"
 
 
 def check_server_args(result: Any, self: Any, *_: Any, **__: Any) -> None:
     """Stop a server that could not keep its promises: AFTER ``ServerArgs.check_server_args``."""
-    reasons = [*server_reasons(self), *model_reasons(self.get_model_config().hf_config)]
+    config = self.get_model_config().hf_config
+    reasons = [*server_reasons(self), *kv_cache_reasons(self, config), *model_reasons(config)]
     if reasons:
         sys.exit("sgl_compiled cannot run with this server:\n  - " + "\n  - ".join(reasons))
 
@@ -23,8 +26,13 @@ def server_reasons(args: Any) -> Iterator[str]:
     backend = args.prefill_attention_backend or args.attention_backend
     if args.device == "cpu" and backend != "torch_native":
         yield (f"attention backend {backend!r} has no tree mask on CPU: pass --attention-backend torch_native, {OFF}")
-    if args.device != "cpu" and backend not in ("flashinfer",):
-        yield f"attention backend {backend!r} has no tree mask yet: pass --attention-backend flashinfer, {OFF}"
+    if args.device != "cpu" and backend not in GPU_BACKENDS:
+        yield f"attention backend {backend!r} has no tree mask: pass --attention-backend flashinfer (or triton), {OFF}"
+    if args.device != "cpu" and args.enable_deterministic_inference:
+        yield (
+            "deterministic inference promises numbers that do not depend on the batch, which is not shown for tree "
+            f"masks: drop --enable-deterministic-inference, {OFF}"
+        )
     if args.device == "cpu" and args.grammar_backend == "xgrammar":
         yield (
             "xgrammar cannot mask logits on CPU and would stop the scheduler at the first request with a grammar: "
@@ -42,6 +50,22 @@ def server_reasons(args: Any) -> Iterator[str]:
         yield f"pipeline parallelism is not supported yet: drop --pipeline-parallel-size, {OFF}"
     if args.disaggregation_mode != "null":
         yield f"prefill/decode disaggregation is not supported yet: drop --disaggregation-mode, {OFF}"
+    if args.attn_cp_size > 1 or args.dcp_size > 1 or args.enable_prefill_cp:
+        yield (
+            "context parallelism splits a tree across ranks: drop --attention-context-parallel-size, "
+            f"--decode-context-parallel-size and --enable-prefill-cp, {OFF}"
+        )
+    if args.enable_two_batch_overlap:
+        yield f"two-batch overlap splits extends in the middle of a tree: drop --enable-two-batch-overlap, {OFF}"
+    if args.enable_pdmux:
+        yield f"PD multiplexing splits extends by layers: drop --enable-pdmux, {OFF}"
+    if args.dllm_algorithm is not None:
+        yield f"diffusion decoding has masks of its own: drop --dllm-algorithm, {OFF}"
+    if args.enable_lmcache or args.radix_cache_backend is not None:
+        yield (
+            "a radix cache other than SGLang's own could keep a tree as if it were a text: drop --enable-lmcache and "
+            f"--radix-cache-backend, {OFF}"
+        )
     if args.skip_tokenizer_init:
         yield f"grammars need the tokenizer: drop --skip-tokenizer-init, {OFF}"
 
@@ -57,5 +81,25 @@ def model_reasons(config: Any) -> Iterator[str]:
     recurrent = {kind for kind in layers if "linear" in kind or "mamba" in kind or "recurrent" in kind}
     if recurrent or getattr(text, "layers_block_type", None) or "mamba" in str(getattr(text, "model_type", "")):
         yield f"{name} has recurrent layers, whose state no mask can isolate: serve another model, {OFF}"
+    if "chunked_attention" in layers:
+        yield f"{name} attends in chunks, which a tree mask does not cover: serve another model, {OFF}"
+    if getattr(text, "kv_lora_rank", None):
+        yield f"{name} has latent attention (MLA), whose kernels take no tree mask here: serve another model, {OFF}"
+    if getattr(config, "is_encoder_decoder", False):
+        yield f"{name} attends to an encoder, whose masks are not those of a tree: serve a decoder model, {OFF}"
     if getattr(config, "vision_config", None) is not None:
         yield f"{name} takes images, whose positions are not those of text: serve a text model, {OFF}"
+
+
+def kv_cache_reasons(args: Any, config: Any) -> Iterator[str]:
+    """Yield a sentence if keys and values would be stored rounded to 8 or 4 bits."""
+    quantization = getattr(config, "quantization_config", None)
+    scheme = quantization if isinstance(quantization, dict) else {}
+    asked = args.kv_cache_dtype
+    if asked == "auto" and (scheme.get("kv_cache_quant_algo") or scheme.get("kv_cache_scheme")):
+        asked = "quantized"
+    if asked.startswith(("fp", "quantized")):
+        yield (
+            f"a {asked} KV cache rounds what a tree reads, and parity with decoding has not been shown for it: pass "
+            f"--kv-cache-dtype bfloat16, {OFF}"
+        )

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from sgl_compiled.errors import GrammarTooLargeError
 from sgl_compiled.grammar.automaton import ByteAutomaton
 from sgl_compiled.grammar.limits import Limits
-from sgl_compiled.grammar.regex_syntax import Alternate, Atom, Concat, Literal, Op, Repeat
+from sgl_compiled.grammar.regex_syntax import Alternate, Atom, Concat, Group, Literal, Op, Repeat
 from sgl_compiled.grammar.utf8 import MAX_SCALAR, ScalarRange, byte_sequences
 
-__all__ = ["Nfa", "build_nfa", "determinise"]
+__all__ = ["Fragment", "Nfa", "NfaBuilder", "build_nfa", "determinise"]
 
 # Longer literals are not joined with their neighbours, or deep nesting would copy them over and over.
 _MAX_SHARED_LITERAL = 4_096
@@ -32,7 +32,7 @@ class Nfa:
 
 
 @dataclass(frozen=True)
-class _Fragment:
+class Fragment:
     """States first..end-1, entered at `entry`, left at `exit`, which has no outgoing edge yet."""
 
     first: int
@@ -50,23 +50,27 @@ def build_nfa(program: Sequence[Op], limits: Limits) -> Nfa:
     GrammarTooLargeError
         When it passes `limits.max_nfa_states` or `limits.max_repeat_states`; checked before a repeat is copied.
     """
-    builder = _Builder(limits)
-    for op in program:
-        builder.apply(op)
-    assert len(builder.stack) == 1
-    whole = builder.stack.pop()
-    builder.nfa.start, builder.nfa.final = whole.entry, whole.exit
-    return builder.nfa
+    return NfaBuilder(limits).build(program)
 
 
-class _Builder:
+class NfaBuilder:
+    """Runs a postfix program on a stack of fragments."""
+
     # Operands of a postfix operator lie next to each other, so every fragment is a contiguous slice
     # of the state list, and a copy for a repeat is that slice shifted.
     def __init__(self, limits: Limits) -> None:
         self.nfa = Nfa()
-        self.stack: list[_Fragment] = []
+        self.stack: list[Fragment] = []
         self.limits = limits
         self.atom_edges: dict[tuple[ScalarRange, ...], tuple[tuple[ByteEdge, ...], ...]] = {}
+
+    def build(self, program: Sequence[Op]) -> Nfa:
+        """Run the whole program."""
+        for op in program:
+            self.apply(op)
+        (whole,) = self.stack
+        self.nfa.start, self.nfa.final = whole.entry, whole.exit
+        return self.nfa
 
     def apply(self, op: Op) -> None:
         if isinstance(op, Atom):
@@ -77,10 +81,12 @@ class _Builder:
             self.stack.append(self.concat(self.pop(op.count)))
         elif isinstance(op, Alternate):
             self.stack.append(self.alternate(self.pop(op.count)))
-        else:
+        elif isinstance(op, Repeat):
             self.stack.append(self.repeat(self.stack.pop(), op))
+        else:
+            self.stack.append(self.group(self.stack.pop(), op))
 
-    def pop(self, count: int) -> list[_Fragment]:
+    def pop(self, count: int) -> list[Fragment]:
         parts = self.stack[len(self.stack) - count :]
         del self.stack[len(self.stack) - count :]
         return parts
@@ -97,7 +103,7 @@ class _Builder:
         self.nfa.epsilons.extend([()] * count)
         return first
 
-    def atom(self, ranges: tuple[ScalarRange, ...]) -> _Fragment:
+    def atom(self, ranges: tuple[ScalarRange, ...]) -> Fragment:
         template = self.atom_edges.get(ranges)
         if template is None:
             template = self.atom_edges[ranges] = _atom_template(ranges)
@@ -106,38 +112,39 @@ class _Builder:
             self.nfa.edges[first + offset] = tuple((low, high, first + target) for low, high, target in edges)
         ((low, high), *more) = ranges or ((0, MAX_SCALAR),)
         literal = chr(low).encode() if low == high and not more else None
-        return _Fragment(first, first + len(template), first, first + 1, literal)
+        return Fragment(first, first + len(template), first, first + 1, literal)
 
-    def literal(self, data: bytes) -> _Fragment:
+    def literal(self, data: bytes) -> Fragment:
         first = self.reserve(len(data) + 1)
         for state, byte in enumerate(data, first):
             self.nfa.edges[state] = ((byte, byte, state + 1),)
         last = first + len(data)
-        return _Fragment(first, last + 1, first, last, data if len(data) <= _MAX_SHARED_LITERAL else None)
+        return Fragment(first, last + 1, first, last, data if len(data) <= _MAX_SHARED_LITERAL else None)
 
-    def concat(self, parts: list[_Fragment]) -> _Fragment:
+    def concat(self, parts: list[Fragment]) -> Fragment:
         if not parts:
             state = self.reserve(1)
-            return _Fragment(state, state + 1, state, state, b"")
+            return Fragment(state, state + 1, state, state, b"")
         for left, right in zip(parts, parts[1:], strict=False):
             self.nfa.epsilons[left.exit] = (right.entry,)
         literals = [part.literal for part in parts if part.literal is not None]
         joined = b"".join(literals) if len(literals) == len(parts) else None
         if joined is not None and len(joined) > _MAX_SHARED_LITERAL:
             joined = None
-        return _Fragment(parts[0].first, parts[-1].end, parts[0].entry, parts[-1].exit, joined)
+        return Fragment(parts[0].first, parts[-1].end, parts[0].entry, parts[-1].exit, joined)
 
-    def alternate(self, parts: list[_Fragment]) -> _Fragment:
+    def alternate(self, parts: list[Fragment]) -> Fragment:
         literals = [part.literal for part in parts if part.literal is not None]
-        if len(literals) == len(parts):
-            return self.literals(literals, parts[0].first)
+        merged = self.literals(literals, parts[0].first) if len(literals) == len(parts) else None
+        if merged is not None:
+            return merged
         entry = self.reserve(2)
         self.nfa.epsilons[entry] = tuple(part.entry for part in parts)
         for part in parts:
             self.nfa.epsilons[part.exit] = (entry + 1,)
-        return _Fragment(parts[0].first, entry + 2, entry, entry + 1)
+        return Fragment(parts[0].first, entry + 2, entry, entry + 1)
 
-    def literals(self, literals: list[bytes], first: int) -> _Fragment:
+    def literals(self, literals: list[bytes], first: int) -> Fragment | None:
         """Replace alternatives that are all literal, such as a label list, by their minimal automaton."""
         del self.nfa.edges[first:], self.nfa.epsilons[first:]
         automaton = ByteAutomaton.from_strings(literals)
@@ -147,12 +154,16 @@ class _Builder:
             self.nfa.edges[state] = tuple((byte, byte, first + target) for byte, target in row.items())
         for state in automaton.accepting:
             self.nfa.epsilons[first + state] = (out,)
-        return _Fragment(first, out + 1, first, out)
+        return Fragment(first, out + 1, first, out)
 
-    def repeat(self, part: _Fragment, op: Repeat) -> _Fragment:
+    def group(self, part: Fragment, op: Group) -> Fragment:
+        """Leave the part as it is: a language has no groups (see `regex_groups` for those who want them)."""
+        return part
+
+    def repeat(self, part: Fragment, op: Repeat) -> Fragment:
         if op.high == 0:
             state = self.reserve(1)
-            return _Fragment(part.first, state + 1, state, state)
+            return Fragment(part.first, state + 1, state, state)
         copies = max(op.low, 1) if op.high is None else op.high
         parts = [part, *self.copy(part, copies - 1)]
         entry = self.reserve(2)
@@ -162,9 +173,9 @@ class _Builder:
             self.nfa.epsilons[joint] = (copy.entry, out) if index >= op.low else (copy.entry,)
             joint = copy.exit
         self.nfa.epsilons[joint] = (out,) if op.high is not None else (parts[-1].entry, out)
-        return _Fragment(part.first, entry + 2, entry, out)
+        return Fragment(part.first, entry + 2, entry, out)
 
-    def copy(self, part: _Fragment, copies: int) -> list[_Fragment]:
+    def copy(self, part: Fragment, copies: int) -> list[Fragment]:
         size = part.end - part.first
         if size * copies > self.limits.max_repeat_states:
             raise GrammarTooLargeError(
@@ -179,7 +190,7 @@ class _Builder:
                 edges, epsilons = self.nfa.edges[state], self.nfa.epsilons[state]
                 self.nfa.edges[state + shift] = tuple((low, high, target + shift) for low, high, target in edges)
                 self.nfa.epsilons[state + shift] = tuple(target + shift for target in epsilons)
-            result.append(_Fragment(base, base + size, part.entry + shift, part.exit + shift))
+            result.append(Fragment(base, base + size, part.entry + shift, part.exit + shift))
         return result
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from sgl_compiled.grammar.regex_chars import DIGITS, LETTERS, CharacterParser
 from sgl_compiled.grammar.utf8 import ScalarRange
 
-__all__ = ["Alternate", "Atom", "Concat", "Literal", "Op", "ParsedRegex", "Repeat", "parse_regex"]
+__all__ = ["Alternate", "Atom", "Concat", "Group", "Literal", "Op", "ParsedRegex", "Repeat", "parse_regex"]
 
 
 @dataclass(frozen=True)
@@ -41,13 +41,21 @@ class Alternate:
 
 @dataclass(frozen=True)
 class Repeat:
-    """Repeat the topmost item `low` to `high` times; None means without end."""
+    """Repeat the topmost item `low` to `high` times; None means without end. Laziness matters to groups alone."""
 
     low: int
     high: int | None
+    lazy: bool = False
 
 
-Op = Atom | Literal | Concat | Alternate | Repeat
+@dataclass(frozen=True)
+class Group:
+    """Make the topmost item capturing group number `index`, counted from 0."""
+
+    index: int
+
+
+Op = Atom | Literal | Concat | Alternate | Repeat | Group
 
 
 @dataclass(frozen=True)
@@ -60,15 +68,15 @@ class ParsedRegex:
         Postfix operations that leave one item on the stack.
     python_pattern
         The same language and groups for Python's `re`, to be compiled with `re.ASCII`.
-    group_names
-        Names of the named groups, in order of their opening parentheses.
+    groups
+        The name of each capturing group, None without one, in order of their opening parentheses.
     features
         Constructs in use that not every engine reads alike (the keys of `regex_backends.DIFFERENCES`).
     """
 
     program: tuple[Op, ...]
     python_pattern: str
-    group_names: tuple[str, ...]
+    groups: tuple[str | None, ...]
     features: frozenset[str]
 
 
@@ -110,6 +118,7 @@ class _Frame:
 
     opened_at: int
     outer_flags: frozenset[str]
+    captures: int | None = None
     branches: int = 0
     items: int = 0
 
@@ -119,7 +128,7 @@ class _Parser(CharacterParser):
     # One explicit stack instead of recursion: nesting depth is bounded by the pattern's length alone.
     program: list[Op] = field(default_factory=list)
     frames: list[_Frame] = field(default_factory=list)
-    names: list[str] = field(default_factory=list)
+    groups: list[str | None] = field(default_factory=list)
     python_inserts: list[int] = field(default_factory=list)
     counted_at: int = -1  # length of the program just after the latest counted repeat
 
@@ -140,7 +149,7 @@ class _Parser(CharacterParser):
         self.close_branches(self.frames.pop())
         if "non-ASCII literal" in self.features and self.features & _COMPLEMENTS:
             self.features.add("non-ASCII beside a complement")
-        return ParsedRegex(tuple(self.program), self.python_pattern(), tuple(self.names), frozenset(self.features))
+        return ParsedRegex(tuple(self.program), self.python_pattern(), tuple(self.groups), frozenset(self.features))
 
     def parse_item(self) -> None:
         at = self.position
@@ -161,6 +170,9 @@ class _Parser(CharacterParser):
                 self.fail("there is no open group; escape the parenthesis as '\\)'", at)
             self.close_branches(frame)
             self.flags = self.frames.pop().outer_flags
+            if frame.captures is not None:
+                self.counted_at += self.counted_at == len(self.program)
+                self.program.append(Group(frame.captures))
             self.finish_item()
         elif char == "|":
             self.end_branch(frame)
@@ -183,9 +195,9 @@ class _Parser(CharacterParser):
             if self.counted_at == len(self.program):
                 self.features.add("repeat of a repeat")
             self.counted_at = len(self.program) + 1
-        self.program.append(Repeat(*bounds))
+        self.program.append(Repeat(*bounds, lazy=self.peek() == "?"))
         if self.peek() == "?":
-            self.position += 1  # lazy: same language
+            self.position += 1
         elif self.peek() == "+":
             self.refuse("a possessive quantifier", "drop the '+'", self.position)
         if self.peek() in ("*", "+", "?") or (self.peek() == "{" and self.braces_follow()):
@@ -238,12 +250,14 @@ class _Parser(CharacterParser):
         outer = self.flags
         if self.peek() == "?":
             self.position += 1
-            self.parse_group_head(at)
-        elif self.peek() == "*":
-            self.fail("nothing to repeat before '*'; escape it as '\\*'", self.position)
-        self.frames.append(_Frame(at, outer))
+            captures = self.parse_group_head(at)
+        else:
+            captures = len(self.groups)
+            self.groups.append(None)
+        self.frames.append(_Frame(at, outer, captures))
 
-    def parse_group_head(self, at: int) -> None:
+    def parse_group_head(self, at: int) -> int | None:
+        """Read what follows '(?', and return the group's number if it captures."""
         rest = self.pattern[self.position : self.position + 2]
         for head in (rest, rest[:1]):
             if head in _REFUSED_GROUPS:
@@ -255,21 +269,23 @@ class _Parser(CharacterParser):
             if rest[:1] == "<":
                 self.python_inserts.append(self.position)
             self.position += len(rest) if rest == "P<" else 1
-            self.parse_name(at)
+            self.groups.append(self.parse_name(at))
+            return len(self.groups) - 1
         else:
             self.flags |= self.parse_flags(at)
             if self.take_or_fail(at) != ":":
                 self.refuse("a flag group inside the pattern", "put it at the very start, or write (?i:...)", at)
+        return None
 
-    def parse_name(self, at: int) -> None:
+    def parse_name(self, at: int) -> str:
         close = self.pattern.find(">", self.position)
         name = self.pattern[self.position : close] if close >= 0 else ""
         if not name or name[0] in DIGITS or any(c not in LETTERS | DIGITS | {"_"} for c in name):
             self.fail("a group name is ASCII letters, digits and '_', closed by '>', as in (?P<name>...)", at)
-        if name in self.names:
+        if name in self.groups:
             self.fail(f"the group name {name!r} is used twice; give each group its own", at)
-        self.names.append(name)
         self.position = close + 1
+        return name
 
     def parse_global_flags(self) -> None:
         if self.pattern.startswith("(?") and self.pattern[2:3] in LETTERS | {"-"}:

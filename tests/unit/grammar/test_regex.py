@@ -234,6 +234,6 @@ def test_large_alternation_is_a_legitimate_finite_set() -> None:
 
 def test_python_pattern_has_the_same_groups() -> None:
     parsed = parse_regex(r"(?P<a>x)|\(?<b>|(?<c>\d)")
-    assert parsed.group_names == ("a", "c")
+    assert parsed.groups == ("a", "c")
     found = re.compile(parsed.python_pattern, re.ASCII).fullmatch("7")
     assert found is not None and found.groupdict() == {"a": None, "c": "7"}

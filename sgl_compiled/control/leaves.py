@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import exp
 from typing import NamedTuple
-
-import numpy as np
 
 from sgl_compiled.control.evidence import Evidence
 from sgl_compiled.control.node import Bounds, Node, Objective, Path
@@ -26,7 +25,7 @@ class Leaf(NamedTuple):
 
     def mass(self, objective: Objective) -> float:
         """Probability (``"policy"``) or unnormalised weight (``"conditional"``) of the cell, at most."""
-        return float(np.exp(self.policy if objective == "policy" else self.raw))
+        return exp(self.policy if objective == "policy" else self.raw)
 
 
 def leaves(evidence: Evidence, objective: Objective = "policy", root: Node | None = None) -> list[Leaf]:
@@ -43,7 +42,7 @@ def leaves(evidence: Evidence, objective: Objective = "policy", root: Node | Non
         if not node.legal:
             out.append(Leaf(node.path, node.state, policy, raw, exact, True))
             continue
-        edges = list(node.edges())
+        edges = node.edges()
         if not edges or (objective == "conditional" and node.logits is None):
             out.append(Leaf(node.path, node.state, policy, raw, exact, False))
             continue

@@ -76,12 +76,12 @@ class SetSearch:
         )
 
     def next(self, limit: int) -> tuple[Path, ...]:
-        """Up to ``limit`` prefixes to evaluate next: by mass, those of the best set and its rivals first.
+        """Up to ``limit`` prefixes to evaluate next, heavy ones and such as tell the best set from its rivals.
 
         Empty once the best set is certain.
         """
         state = SetMasses(self.evidence, self.outcomes, self.objective)
-        return () if state.certified else tuple(cell.path for cell in state.waiting()[:limit])
+        return () if state.certified else state.waiting(limit)
 
     def run(self, evaluate: Callable[[tuple[Path, ...]], None], *, batch: int, max_states: int) -> SetPosterior:
         """Expand until the best set is certain or ``max_states`` decision states are evaluated.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -73,6 +73,7 @@ class Node:
     logits: FloatArray | None = None
     lse: float = 0.0
     children: dict[int, Node] = field(default_factory=dict, repr=False)
+    _edges: tuple[Edge, ...] = field(default=(), repr=False)
 
     @property
     def raw(self) -> FloatArray | None:
@@ -86,14 +87,23 @@ class Node:
             return np.zeros(1)
         return None if self.logits is None else self.logits - log_sum(self.logits)
 
-    def edges(self) -> Iterator[Edge]:
-        """Yield the end of the answer first, then the children by id; nothing where the policy is not known."""
-        policy, raw = self.policy, self.raw
-        if policy is None:
-            return
+    def edges(self) -> tuple[Edge, ...]:
+        """Return the end of the answer first, then the children by id; nothing where the policy is not known."""
+        if self._edges:
+            return self._edges
+        if self.policy is None:
+            return ()
+        policy, raw = self.policy.tolist(), None if self.raw is None else self.raw.tolist()
         stops = [index for index, token in enumerate(self.legal) if token not in self.following]
+        out = [
+            Edge(token, policy[index], None if raw is None else raw[index])
+            for index, token in enumerate(self.legal)
+            if token in self.following
+        ]
         if stops:
-            yield Edge(None, log_sum(policy[stops]), None if raw is None else log_sum(raw[stops]))
-        for index, token in enumerate(self.legal):
-            if token in self.following:
-                yield Edge(token, float(policy[index]), None if raw is None else float(raw[index]))
+            ends = [None if values is None else log_sum(np.array(values)[stops]) for values in (policy, raw)]
+            assert ends[0] is not None
+            out.insert(0, Edge(None, ends[0], ends[1]))
+        if raw is not None:
+            self._edges = tuple(out)
+        return tuple(out)

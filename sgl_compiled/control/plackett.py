@@ -33,16 +33,23 @@ class PlackettLuce:
         # Ascending: the least likely sequence takes the least likely labels first.
         self._ascending = [int(label) for label in np.argsort(log_weights, kind="stable")]
         self._left: dict[frozenset[int], float] = {}
+        self._prefix: dict[tuple[int, ...], float] = {}
 
     def log_prefix(self, labels: tuple[int, ...]) -> float:
         """Log-probability that the first slots hold ``labels``."""
-        return sum(self.log_next(labels[:slot], (label,)) for slot, label in enumerate(labels))
+        if not labels:
+            return 0.0
+        if labels not in self._prefix:
+            self._prefix[labels] = self.log_prefix(labels[:-1]) + self.log_next(labels[:-1], labels[-1:])
+        return self._prefix[labels]
 
     def log_next(self, taken: tuple[int, ...], among: Iterable[int]) -> float:
         """Log-probability that the slot behind ``taken`` holds one of ``among`` (labels taken already do not count)."""
         free = [label for label in among if not (self.distinct and label in taken)]
         left = self._log_left(frozenset(taken) if self.distinct else frozenset())
-        return log_sum(self.log_weights[free]) - left if np.isfinite(left) else -np.inf
+        if not free or not np.isfinite(left):
+            return -np.inf
+        return (float(self.log_weights[free[0]]) if len(free) == 1 else log_sum(self.log_weights[free])) - left
 
     def log_least(self, labels: tuple[int, ...]) -> float:
         """Log-probability of the least likely whole sequence that starts with ``labels``."""

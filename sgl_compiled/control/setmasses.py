@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
+from itertools import islice
 from typing import NamedTuple
 
 from sgl_compiled.control.evidence import Evidence
@@ -14,7 +16,7 @@ from sgl_compiled.control.setbound import ItemCode, Items, SetBound
 __all__ = ["LabelSet", "SetMasses"]
 
 RIVALS = 16
-"""Sets whose open prefixes are evaluated first; more would spread a batch thin."""
+"""Sets, strongest first, whose open prefixes are preferred."""
 
 
 class LabelSet(NamedTuple):
@@ -30,44 +32,45 @@ class SetMasses:
 
     def __init__(self, evidence: Evidence, outcomes: Outcomes, objective: Objective) -> None:
         self.objective: Objective = objective
-        self.cells = [(cell, cell.mass(objective)) for cell in leaves(evidence, objective)]
+        cells = leaves(evidence, objective)
+        self.open: list[tuple[Leaf, float, set[int]]] = []
         self.code = ItemCode(outcomes.n_labels, outcomes.n_slots, outcomes.distinct)
-        self.total = Masses.of([cell for cell, _ in self.cells], objective)
-        self.items: dict[Path, Items] = {}  # of the open cells
+        self.total = Masses.of(cells, objective)
         self.lower: defaultdict[Items, float] = defaultdict(float)
         self.best: dict[Items, tuple[float, Path]] = {}
         groups: defaultdict[Items, float] = defaultdict(float)
-        for cell, mass in self.cells:
+        for cell in cells:
+            mass = cell.mass(objective)
             if cell.complete:
                 items = self.code.items(outcomes.labels(cell.state))
                 self.lower[items] += mass
                 if items not in self.best or mass > self.best[items][0]:
                     self.best[items] = mass, cell.path
             else:
-                items = self.items[cell.path] = self.code.items(outcomes.filled(cell.state).labels)
+                items = self.code.items(outcomes.filled(cell.state).labels)
+                self.open.append((cell, mass, set(items)))
             groups[items] += mass
         self.bound = SetBound(groups, outcomes.n_slots, self.code.universe)
         self.ranked = sorted(self.lower, key=lambda items: (-self.lower[items], items))
         self.first = self.ranked[0] if self.ranked else None
-        self.rivals, excess = self._challenge()
-        self.rival = self.rivals[0] if self.rivals else None
+        self.rival, excess = self._challenge()
         self.certified = self.first is not None and (excess <= 0 or self.total.open == 0)
         least = 1.0 if objective == "policy" else self.total.complete
         self.gap = 0.0 if self.certified else min(1.0, excess / least) if least > 0 else 1.0
 
-    def _challenge(self) -> tuple[list[Items], float]:
-        """Return sets that may still beat the best one, strongest first, and the mass by which the first may."""
-        rivals: list[Items] = []
-        threshold = 0.0 if self.first is None else self.lower[self.first]
-        excess: float | None = None
+    def _challenge(self) -> tuple[Items | None, float]:
+        """Return the strongest other set, and by how much its mass may exceed that of the best."""
+        items, upper = next(self._others(), (None, self._lower_of_first))
+        return items, upper - self._lower_of_first
+
+    @property
+    def _lower_of_first(self) -> float:
+        return 0.0 if self.first is None else self.lower[self.first]
+
+    def _others(self) -> Iterator[tuple[Items | None, float]]:
         for items, upper in self.bound.descending():
-            if items is not None and (items == self.first or not self.code.valid(items)):
-                continue
-            excess = upper - threshold if excess is None else excess
-            if items is None or upper <= threshold or len(rivals) == RIVALS:
-                break
-            rivals.append(items)
-        return rivals, 0.0 if excess is None else excess
+            if items is None or (items != self.first and self.code.valid(items)):
+                yield items, upper
 
     def entry(self, items: Items) -> LabelSet:
         """Bounds of one set."""
@@ -78,13 +81,16 @@ class SetMasses:
             self.code.labels(items), probability(Bounds(lower, upper), self.total), best[1] if best else None
         )
 
-    def waiting(self) -> list[Leaf]:
-        """Open cells by mass, those of the best set and its rivals first."""
-        wanted = [set(items) for items in (self.first, *self.rivals) if items is not None]
-        cells = [(cell, mass) for cell, mass in self.cells if not cell.complete and mass > 0]
+    def waiting(self, n: int) -> tuple[Path, ...]:
+        """Open prefixes to evaluate next: half of them the heaviest of the best set and its rivals, then by mass.
 
-        def order(pair: tuple[Leaf, float]) -> tuple[bool, float]:
-            items = set(self.items[pair[0].path])
-            return not any(items <= other for other in wanted), -pair[1]
-
-        return [cell for cell, _ in sorted(cells, key=order)]
+        Mass alone settles flat posteriors late, the rivals alone chase one set after the other.
+        """
+        cells = sorted((pair for pair in self.open if pair[1] > 0), key=lambda pair: -pair[1])
+        sets = [] if self.first is None else [set(self.first)]
+        for items, upper in islice(self._others(), RIVALS):
+            if items is None or upper <= self._lower_of_first:
+                break
+            sets.append(set(items))
+        close = [cell.path for cell, _, items in cells if any(items <= other for other in sets)]
+        return tuple(dict.fromkeys([*close[: (n + 1) // 2], *(cell.path for cell, _, _ in cells)]))[:n]

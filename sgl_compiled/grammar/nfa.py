@@ -73,6 +73,7 @@ class NfaBuilder:
         return self.nfa
 
     def apply(self, op: Op) -> None:
+        """Run one operation."""
         if isinstance(op, Atom):
             self.stack.append(self.atom(op.ranges))
         elif isinstance(op, Literal):
@@ -87,6 +88,7 @@ class NfaBuilder:
             self.stack.append(self.group(self.stack.pop(), op))
 
     def pop(self, count: int) -> list[Fragment]:
+        """Take the topmost fragments off the stack, in order."""
         parts = self.stack[len(self.stack) - count :]
         del self.stack[len(self.stack) - count :]
         return parts
@@ -104,6 +106,7 @@ class NfaBuilder:
         return first
 
     def atom(self, ranges: tuple[ScalarRange, ...]) -> Fragment:
+        """Add one character out of a set."""
         template = self.atom_edges.get(ranges)
         if template is None:
             template = self.atom_edges[ranges] = _atom_template(ranges)
@@ -115,6 +118,7 @@ class NfaBuilder:
         return Fragment(first, first + len(template), first, first + 1, literal)
 
     def literal(self, data: bytes) -> Fragment:
+        """Add a chain of bytes."""
         first = self.reserve(len(data) + 1)
         for state, byte in enumerate(data, first):
             self.nfa.edges[state] = ((byte, byte, state + 1),)
@@ -122,6 +126,7 @@ class NfaBuilder:
         return Fragment(first, last + 1, first, last, data if len(data) <= _MAX_SHARED_LITERAL else None)
 
     def concat(self, parts: list[Fragment]) -> Fragment:
+        """Lead each fragment into the next; none at all make the empty string."""
         if not parts:
             state = self.reserve(1)
             return Fragment(state, state + 1, state, state, b"")
@@ -134,6 +139,7 @@ class NfaBuilder:
         return Fragment(parts[0].first, parts[-1].end, parts[0].entry, parts[-1].exit, joined)
 
     def alternate(self, parts: list[Fragment]) -> Fragment:
+        """Enter all fragments at once, in order of preference."""
         literals = [part.literal for part in parts if part.literal is not None]
         merged = self.literals(literals, parts[0].first) if len(literals) == len(parts) else None
         if merged is not None:
@@ -161,6 +167,7 @@ class NfaBuilder:
         return part
 
     def repeat(self, part: Fragment, op: Repeat) -> Fragment:
+        """Copy the fragment as often as it may stand, with a way out after each optional copy."""
         if op.high == 0:
             state = self.reserve(1)
             return Fragment(part.first, state + 1, state, state)
@@ -176,6 +183,7 @@ class NfaBuilder:
         return Fragment(part.first, entry + 2, entry, out)
 
     def copy(self, part: Fragment, copies: int) -> list[Fragment]:
+        """Copy a fragment, once its size has been checked."""
         size = part.end - part.first
         if size * copies > self.limits.max_repeat_states:
             raise GrammarTooLargeError(

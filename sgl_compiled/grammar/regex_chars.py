@@ -52,6 +52,7 @@ class CharacterParser:
     features: set[str] = field(default_factory=set)
 
     def parse_atom(self, char: str, at: int) -> tuple[ScalarRange, ...]:
+        """Read one character set outside a class, whose first character is taken."""
         if char == "[":
             return self.parse_class(at)
         if char == "\\":
@@ -64,6 +65,7 @@ class CharacterParser:
         return self.literal(ord(char), ord(char), at)
 
     def parse_escape(self, at: int, *, in_class: bool) -> tuple[ScalarRange, ...]:
+        """Read what follows a backslash."""
         char = self.take_or_fail(at, "the pattern ends in a lone backslash; write '\\\\' for a literal one")
         if char in _CLASSES:
             self.features.add(f"\\{char}")
@@ -87,6 +89,7 @@ class CharacterParser:
         return ((ord(char), ord(char)),)
 
     def parse_hex(self, kind: str, at: int) -> tuple[ScalarRange, ...]:
+        """Read the digits of a character given by number."""
         width = _HEX_DIGITS[kind]
         digits = self.pattern[self.position : self.position + width]
         if len(digits) < width or any(char not in _HEX_ALPHABET for char in digits):
@@ -100,6 +103,7 @@ class CharacterParser:
         return ((value, value),)
 
     def parse_class(self, at: int) -> tuple[ScalarRange, ...]:
+        """Read a class, whose opening bracket is taken."""
         negated = self.peek() == "^"
         self.position += negated
         if self.peek() == "]":
@@ -118,6 +122,7 @@ class CharacterParser:
         return complement(ranges)
 
     def parse_class_member(self, char: str, at: int) -> tuple[ScalarRange, ...]:
+        """Read one character, escaped class or range."""
         low = self.parse_class_char(char, at)
         if self.pattern.startswith("--", self.position):
             self.parse_class_char(self.take(), at)
@@ -132,6 +137,7 @@ class CharacterParser:
         return self.literal(low[0][0], high[0][0], at)
 
     def parse_class_char(self, char: str, at: int) -> tuple[ScalarRange, ...]:
+        """Read one end of a range, or one escaped class."""
         if char == "\\":
             return self.parse_escape(self.position - 1, in_class=True)
         if char == "[":
@@ -160,20 +166,25 @@ class CharacterParser:
         return normalise(ranges)
 
     def peek(self) -> str:
+        """Return the next character, or nothing at the end."""
         return self.pattern[self.position : self.position + 1]
 
     def take(self) -> str:
+        """Return the next character and step over it."""
         self.position += 1
         return self.pattern[self.position - 1]
 
     def take_or_fail(self, at: int, message: str = "the pattern ends in the middle of a construct; complete it") -> str:
+        """Take the next character, or refuse the pattern that ends here."""
         if self.position >= len(self.pattern):
             self.fail(message, at)
         return self.take()
 
     def fail(self, message: str, at: int | None = None) -> NoReturn:
+        """Refuse a pattern that is malformed."""
         where = "" if at is None else f" at character {at}"
         raise GrammarError(f"Bad regular expression{where}: {message}.")
 
     def refuse(self, construct: str, remedy: str, at: int) -> NoReturn:
+        """Refuse a construct by name."""
         raise UnsupportedError(f"Regular expression, character {at}: {construct} is not supported; {remedy}.")

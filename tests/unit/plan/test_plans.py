@@ -1,0 +1,116 @@
+"""Plans and their predicted times."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sgl_compiled.plan.cost import CostModel, OnlineCost, Sample, fit
+from sgl_compiled.plan.passes import CHUNKED, Plan, compositions, fixed_plan
+from sgl_compiled.plan.planner import PassSize, choose, predict
+
+
+def test_compositions() -> None:
+    assert [plan.passes for plan in compositions(3, 3)] == [(3,), (1, 2), (2, 1), (1, 1, 1)]
+    assert len(list(compositions(6, 6))) == 2**5
+    assert all(len(plan.passes) <= 2 for plan in compositions(6, 2))
+
+
+@pytest.mark.parametrize(
+    ("name", "actions", "expected"),
+    [
+        ("root+probe", 4, Plan("root+probe", (1, 3))),
+        ("root+probe", 1, Plan("root+probe", (1,))),
+        ("[2,2]", 4, Plan("[2,2]", (2, 2))),
+        ("2, 1", 3, Plan("[2,1]", (2, 1))),
+        ("chunked", 5, CHUNKED),
+    ],
+)
+def test_named_plans(name: str, actions: int, expected: Plan) -> None:
+    assert fixed_plan(name, actions) == expected
+
+
+@pytest.mark.parametrize(("name", "message"), [("fast", "unknown plan"), ("[2,2]", "add up"), ("[0,3]", "add up")])
+def test_bad_plans(name: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        fixed_plan(name, 3)
+
+
+def paper_sizes(plan: Plan, k: int = 20, m: int = 3, n: int = 4) -> tuple[PassSize, ...]:
+    """Sizes of the paper's slots: k labels, m tokens each, one decision a slot."""
+    passes = (1,) * n if plan.name == "chunked" else plan.passes
+    out, done = [], 0
+    for count in passes:
+        width, tree = 1, 0
+        for level in range(count - 1):
+            width *= k - done - level
+            tree += m * width
+        # A path's tokens that an earlier pass evaluated as tree are in the cache already; the others are new.
+        out.append(PassSize(m * done, tree))
+        done += count
+    return tuple(out)
+
+
+def test_h200_plans_lookahead_two_two_at_four_slots() -> None:
+    """Qwen2.5-7B in bf16 on one H200, roofline: [2,2] against chunked at a cached prompt of 1,400 tokens."""
+    h200 = CostModel.roofline(
+        weight_bytes=15.2e9, flop_per_token=15.2e9, bandwidth_bytes_s=4.3e12, flops=790e12, overhead_ms=0.5
+    )
+    assert h200.floor_ms == pytest.approx(3.53, abs=0.01)
+    best, all_plans = choose(4, paper_sizes, h200, cached=1_399, fresh=1)
+    assert best.plan.passes == (2, 2)
+    times = {candidate.plan.name: candidate.ms for candidate in all_plans}
+    assert times["chunked"] / best.ms >= 1.6
+    paper = predict(paper_sizes(Plan("root+probe", (1, 3))), h200, cached=1_399, fresh=1)
+    assert paper > times["chunked"]
+
+
+def test_under_load_width_is_not_free() -> None:
+    h200 = CostModel(a_ms=0.5, b_ms=0.0193, floor_ms=3.5)
+    alone, _ = choose(3, lambda plan: paper_sizes(plan, n=3), h200, cached=1_399, fresh=1)
+    assert len(alone.plan.passes) == 2
+    crowded, _ = choose(3, lambda plan: paper_sizes(plan, n=3), h200, cached=1_399, fresh=1, load=16)
+    assert sum(size.tree for size in crowded.sizes) < sum(size.tree for size in alone.sizes)
+
+
+def test_plans_that_do_not_fit_are_left_out() -> None:
+    sizes = (PassSize(0, 0),)
+    best, found = choose(3, lambda plan: sizes if plan is CHUNKED else None, CostModel(1, 1), cached=10, fresh=1)
+    assert best.plan is CHUNKED
+    assert len(found) == 1
+
+
+costs = st.builds(
+    CostModel,
+    a_ms=st.floats(0.1, 50),
+    b_ms=st.floats(0.001, 5),
+    c_ms=st.floats(1e-6, 1e-3),
+)
+
+
+@given(costs, st.randoms(use_true_random=False))
+def test_fit_finds_the_model_that_made_the_samples(model: CostModel, rng: object) -> None:
+    samples = [
+        Sample(tokens, prefix, model.pass_ms(tokens, prefix)) for tokens in (1, 4, 60, 300) for prefix in (0, 700, 1400)
+    ]
+    fitted = fit(samples)
+    for sample in samples:
+        assert fitted.pass_ms(sample.tokens, sample.prefix) == pytest.approx(sample.ms, rel=1e-3)
+
+
+def test_online_cost_follows_the_server() -> None:
+    truth = CostModel(a_ms=5, b_ms=0.5)
+    online = OnlineCost(CostModel(a_ms=50, b_ms=0.01))
+    for index in range(64):
+        tokens = (1, 7, 60, 200, 400)[index % 5]
+        online.observe(Sample(tokens, 1_000, truth.pass_ms(tokens, 1_000)))
+    assert online.model.pass_ms(60, 1_000) == pytest.approx(truth.pass_ms(60, 1_000), rel=0.05)
+
+
+def test_online_cost_waits_for_passes_that_differ() -> None:
+    initial = CostModel(a_ms=50, b_ms=0.01)
+    online = OnlineCost(initial)
+    for _ in range(64):
+        online.observe(Sample(60, 1_000, 10.0))
+    assert online.model is initial

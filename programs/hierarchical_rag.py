@@ -31,7 +31,7 @@ from sgl_compiled.server import CPU_ARGS, SGLangServer
 console = Console()
 
 
-@sgl.function
+@sgl.function  # type: ignore[untyped-decorator]
 def choose_sections(s: Any, prompt: str, names: list[str], k: int) -> None:
     """Choose ``k`` of the sections, as a JSON list."""
     s += prompt
@@ -91,7 +91,7 @@ def run_round(paper: Paper, question: Question, sections: list[Section], k: int,
     )
 
 
-@sgl.function
+@sgl.function  # type: ignore[untyped-decorator]
 def spell(s: Any, prompt: str, regex: str) -> None:
     """Spell the choice token by token under a regex."""
     s += prompt

@@ -37,11 +37,14 @@ class Ranking:
         How many of ``top`` are certainly in their places: no unevaluated answer is more probable.
     open : tuple of (path, float)
         Unevaluated prefixes by mass: each answer behind one has at most this probability (``"policy"``) or weight.
+    floor : float
+        Mass of the last of ``top``, 0 if fewer were found than asked for: a prefix with less is behind all of them.
     """
 
     top: tuple[Sequence, ...]
     certified: int
     open: tuple[tuple[Path, float], ...]
+    floor: float
     objective: Objective
 
 
@@ -72,7 +75,8 @@ def ranking(evidence: Evidence, n: int = 5, objective: Objective = "policy") -> 
         for cell in ranked[:n]
     )
     certified = sum(_log(cell, objective) >= limit for cell in ranked[:n])
-    return Ranking(top, certified, tuple((cell.path, cell.mass(objective)) for cell in waiting), objective)
+    floor = ranked[n - 1].mass(objective) if len(ranked) >= n else 0.0
+    return Ranking(top, certified, tuple((cell.path, cell.mass(objective)) for cell in waiting), floor, objective)
 
 
 def language_mass(evidence: Evidence) -> Bounds:

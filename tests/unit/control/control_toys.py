@@ -25,6 +25,7 @@ from sgl_compiled.grammar.trie import TrieAutomaton
 
 __all__ = [
     "STOPS",
+    "VOCABULARY",
     "Answer",
     "Toy",
     "ToyModel",

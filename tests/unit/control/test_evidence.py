@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from control_toys import STOPS, Toy, ToyModel, slot_toys, toys
+from control_toys import STOPS, VOCABULARY, Toy, ToyModel, slot_toys, toys
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +16,7 @@ from sgl_compiled.control.walk import Row, walk
 from sgl_compiled.errors import GrammarTooLargeError, NumericalError
 from sgl_compiled.grammar.layout import actions_ahead, unfold
 from sgl_compiled.grammar.trie import TrieAutomaton
+from sgl_compiled.runtime.payload import decode, encode
 
 objectives = st.sampled_from(["policy", "conditional"])
 
@@ -66,6 +67,22 @@ def test_expansion_is_a_tree_that_kernels_can_run(toy: Toy, objective: Objective
     for index in reversed(range(len(layout))):
         assert index in needed
         needed.add(layout.parents[index])
+
+
+@given(toys, st.integers(0, 99), st.integers(0, 3), objectives)
+def test_expansions_survive_the_way_to_the_scheduler(toy: Toy, seed: int, passes: int, objective: Objective) -> None:
+    evidence = toy.partly(seed, passes, objective)
+    waiting = [leaf.path for leaf in leaves(evidence, objective) if not leaf.complete]
+    if not waiting:
+        return
+    layout = expansion(evidence, waiting, max_positions=10**6, objective=objective)
+    probe = decode(encode(layout, 7, keep=False), 7 + len(layout), VOCABULARY)
+    assert probe is not None
+    assert (probe.parents, probe.rows, probe.legal) == (
+        layout.parents,
+        tuple(row.node for row in layout.rows),
+        tuple(row.legal for row in layout.rows),
+    )
 
 
 @given(slot_toys(), st.integers(1, 3))

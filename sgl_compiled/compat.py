@@ -230,6 +230,36 @@ TARGETS: tuple[Target, ...] = (
         "sgl_compiled.lang.hooks:execute",
         feature="lang",
     ),
+    Target(
+        "sglang.srt.managers.scheduler.Scheduler.update_running_batch",
+        ("self", "batch"),
+        "around",
+        "sgl_compiled.branches.scheduler:update_running_batch",
+        feature="branches",
+    ),
+    Target(
+        "sglang.srt.managers.scheduler.Scheduler.process_input_requests",
+        ("self", "recv_reqs"),
+        "before",
+        "sgl_compiled.branches.scheduler:process_input_requests",
+        feature="branches",
+    ),
+    Target(
+        "sglang.srt.managers.io_struct.GenerateReqInput.normalize_batch_and_arguments",
+        ("self",),
+        "after",
+        "sgl_compiled.branches.scheduler:normalize_request",
+        feature="branches",
+    ),
+    *(
+        Target(
+            f"{_BATCH}.ScheduleBatch.{name}",
+            params,
+            "use",
+            feature="branches",
+        )
+        for name, params in (("merge_batch", ("self", "other")), ("check_decode_mem", ("self", "selected_indices")))
+    ),
 )
 
 

@@ -4,11 +4,12 @@ from .group import Group, GroupTable, Row
 from .policy import CapPolicy, EagerPolicy, Policy, make_policy
 from .predictor import PredictorSettings, StepFeatures, StepTimePredictor
 from .slo import BranchSettings, Slo, load_settings
-from .tags import TAG, BranchTag, parse_tag
+from .tags import POLICY_KEY, TAG, BranchTag, parse_tag
 from .taper import TaperPolicy, TaperSettings
 from .view import Decision, StepView
 
 __all__ = [
+    "POLICY_KEY",
     "TAG",
     "BranchSettings",
     "BranchTag",

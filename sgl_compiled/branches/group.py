@@ -32,7 +32,6 @@ class Group:
     slo: Slo
     start_s: float
     key: str | None = None
-    parent: str | None = None
     first_token_s: float = float("inf")
     seen_s: float = 0.0
     tokens: int = 0
@@ -62,15 +61,10 @@ class GroupTable:
         """Row of a new member of the tag's group."""
         group = self.groups.get(tag.group)
         if group is None:
-            group = self.groups[tag.group] = Group(tag.slo, arrival_s, tag.group, tag.parent, seen_s=arrival_s)
+            group = self.groups[tag.group] = Group(tag.slo, arrival_s, tag.group, seen_s=arrival_s)
         group.start_s = min(group.start_s, arrival_s)
-        group.parent = tag.parent or group.parent
         group.after_tokens = tag.after_tokens
         return Row(group, tag.expected_tokens or max_new_tokens)
-
-    def children_of(self, rid_prefix: str) -> set[str]:
-        """Ids of groups whose parent's request id starts with `rid_prefix`."""
-        return {key for key, group in self.groups.items() if group.parent and group.parent.startswith(rid_prefix)}
 
     def view(
         self,

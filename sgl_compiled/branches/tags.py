@@ -19,9 +19,10 @@ from dataclasses import dataclass
 from ..errors import RequestError
 from .slo import Slo, parse_slo
 
-__all__ = ["TAG", "BranchTag", "parse_tag", "tag_of"]
+__all__ = ["POLICY_KEY", "TAG", "BranchTag", "belongs_to", "parse_tag", "tag_of"]
 
 TAG = "sgl_compiled_group"
+POLICY_KEY = "sgl_compiled_branch_policy"  # in the server_args of a set_internal_state request
 _MAX_ID = 256
 
 
@@ -40,6 +41,11 @@ class BranchTag:
 def tag_of(custom_params: object) -> object | None:
     """Raw tag inside a request's custom parameters, or None."""
     return custom_params.get(TAG) if isinstance(custom_params, Mapping) else None
+
+
+def belongs_to(raw: object | None, rid: str) -> bool:
+    """Tell whether a raw tag's group has the id `rid` or hangs on a parent with that request id."""
+    return isinstance(raw, Mapping) and rid in (raw.get("id"), raw.get("parent"))
 
 
 def parse_tag(raw: object, classes: Mapping[str, Slo]) -> BranchTag:

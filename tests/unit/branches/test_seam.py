@@ -1,0 +1,183 @@
+"""The hooks around a scheduler loop: no request is lost, stuck, run twice in a step, or left behind."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("sglang")
+
+from .loop import Batch, Loop, Req, seam
+
+
+def group(name: str, fanout: int, length: int = 20, **tag) -> list[Req]:
+    return [Req(f"{name}-{i}", length, {"id": name, "branch": i, **tag}) for i in range(fanout)]
+
+
+def drain(loop: Loop, turns: int = 20000) -> None:
+    for _ in range(turns):
+        loop.turn()
+        if loop.last_batch is None:
+            return
+    raise AssertionError(f"still alive: {[req.rid for req in loop.running_batch.reqs]}")
+
+
+@pytest.mark.parametrize("policy", ["off", "cap:2", "eager", "taper"])
+def test_everything_finishes_with_the_tokens_it_asked_for(policy):
+    loop = Loop(policy)
+    loop.waiting_queue = [Req("serial", 30), *group("a", 5), *group("b", 3, length=7)]
+    drain(loop)
+    assert len(loop.finished) == 9
+    assert all(req.output_ids == list(range(req.length)) for req in loop.finished)
+    assert loop.runtime.parked is None
+    width = max(sum(rid.startswith("a-") for rid in mask) for mask in loop.masks)
+    assert width == {"off": 1, "cap:2": 2, "eager": 5, "taper": 5}[policy]
+
+
+def test_without_a_group_the_original_gets_the_batch_untouched():
+    loop, seen = Loop("off"), []
+
+    def original(scheduler, batch):
+        seen.append((batch, list(batch.reqs)))
+        return batch
+
+    batch = Batch([Req("x", 5), Req("y", 5, {"id": "alone"})])
+    batch.reqs[0].done = True
+    reqs = list(batch.reqs)
+    assert seam.update_running_batch(original, loop, batch) is batch
+    assert seen == [(batch, reqs)]
+    assert not loop.runtime.active
+
+
+def test_a_row_that_finishes_while_parked_is_dropped():
+    loop = Loop("off")
+    loop.waiting_queue = group("a", 3)
+    loop.turn()
+    loop.runtime.parked.reqs[0].done = True
+    drain(loop)
+    assert len(loop.finished) == 2
+
+
+def test_an_aborted_row_runs_at_once_to_be_cleaned_up():
+    loop = Loop("off")
+    loop.waiting_queue = group("a", 4, length=500)
+    loop.turn()
+    loop.turn([seam.AbortReq(rid="a-3")])
+    assert [req.rid for req in loop.finished] == ["a-3"]
+
+
+def test_an_aborted_parent_takes_its_branches_along_and_nobody_else():
+    loop = Loop("off")
+    loop.waiting_queue = [*group("kids", 4, length=500, parent="mum"), *group("a", 2, length=30)]
+    loop.turn()
+    loop.turn([seam.AbortReq(rid="mum")])
+    assert sorted(req.rid for req in loop.finished) == [f"kids-{i}" for i in range(4)]
+    drain(loop)
+    assert len(loop.finished) == 6
+
+
+def test_aborting_one_branch_leaves_the_others():
+    loop = Loop("eager")
+    loop.waiting_queue = group("a", 8, length=30)
+    loop.turn()
+    loop.turn([seam.AbortReq(rid="a-2")])
+    drain(loop)
+    assert sum(len(req.output_ids) == 30 for req in loop.finished) == 7
+
+
+def test_short_memory_shows_all_rows_to_retraction():
+    loop = Loop("off")
+    loop.waiting_queue = group("a", 4)
+    loop.turn()
+    loop.turn(memory=False)
+    assert len(loop.masks[-1]) == 3
+    drain(loop)
+    assert len(loop.finished) == 4
+
+
+def test_rows_that_leave_reopen_the_batch():
+    loop = Loop("off")
+    loop.waiting_queue = [Req("short", 2), *group("a", 3)]
+    loop.turn()
+    assert loop.running_batch.batch_is_full
+    loop.turn()
+    assert not loop.running_batch.batch_is_full
+
+
+def test_a_malformed_tag_runs_ungrouped():
+    loop = Loop("off")
+    loop.waiting_queue = [Req("x", 4, {"branch": 1}), Req("y", 4, {"id": 7}), *group("a", 2, length=4)]
+    drain(loop)
+    assert len(loop.finished) == 4
+
+
+@given(st.integers(0, 10**6), st.sampled_from(["off", "cap:2", "taper"]))
+@settings(max_examples=25, deadline=None)
+def test_random_faults_lose_nothing(seed, policy):
+    """Arrivals, aborts of rows and of parents, memory shortage and policy changes, all at random."""
+    rng, loop, sent = random.Random(seed), Loop(policy), 0
+    for step in range(400):
+        if rng.random() < 0.1:
+            new = group(f"g{step}", rng.randint(1, 6), rng.randint(2, 60), parent=f"p{step}", slo={"tpot_s": 0.02})
+            loop.waiting_queue += [*new, Req(f"s{step}", rng.randint(2, 40))]
+            sent += len(new) + 1
+        everyone = loop.running_batch.reqs + (loop.runtime.parked.reqs if loop.runtime.parked else [])
+        received = []
+        if everyone and rng.random() < 0.1:
+            received.append(seam.AbortReq(rid=rng.choice(everyone).rid))
+        if rng.random() < 0.03:
+            received.append(seam.AbortReq(rid=f"p{rng.randrange(400)}"))
+        if rng.random() < 0.05:
+            loop.runtime.set_policy(rng.choice(["off", "eager", "cap:3", "taper"]))
+        loop.turn(received, memory=rng.random() > 0.05)
+        assert len(set(loop.masks[-1])) == len(loop.masks[-1]) if loop.masks else True
+    drain(loop)
+    assert len(loop.finished) == sent
+    assert len({req.rid for req in loop.finished}) == sent
+    for req in loop.finished:
+        assert req.to_finish or req.output_ids == list(range(req.length))
+    assert loop.runtime.parked is None
+
+
+class Prompted:
+    """Sampling parameters as GenerateReqInput holds them after normalisation."""
+
+    def __init__(self, params, samples=1):
+        self.sampling_params, self.parallel_sample_num = params, samples
+
+
+def test_samples_get_one_group_for_each_prompt():
+    shared = {"n": 3, "custom_params": {"mine": 1}}
+    request = Prompted([shared] * 6, 3)
+    seam.normalize_request(None, request)
+    ids = [entry["custom_params"][seam.TAG]["id"] for entry in request.sampling_params]
+    assert len(set(ids)) == 6  # the two prompts use the first two
+    assert shared == {"n": 3, "custom_params": {"mine": 1}}
+    assert request.sampling_params[0]["custom_params"]["mine"] == 1
+
+
+def test_a_tag_of_the_client_is_kept():
+    entry = {"n": 2, "custom_params": {seam.TAG: {"id": "mine"}}}
+    request = Prompted([entry] * 2, 2)
+    seam.normalize_request(None, request)
+    assert request.sampling_params[0]["custom_params"][seam.TAG] == {"id": "mine"}
+
+
+@pytest.mark.parametrize("params", [{}, None, {"custom_params": None}, {"custom_params": {"a": 1}}])
+def test_plain_requests_pass(params):
+    seam.normalize_request(None, Prompted(params))
+
+
+def test_control_request_changes_the_policy_and_leaves_the_rest():
+    loop = Loop("off")
+    request = seam.SetInternalStateReq(server_args={seam.POLICY_KEY: "cap:7", "other": 1})
+    assert seam.process_input_requests(loop, [request]) is None
+    assert loop.runtime.policy.name == "cap:7"
+    assert request.server_args == {"other": 1}
+    wrong = seam.SetInternalStateReq(server_args={seam.POLICY_KEY: "best"})
+    seam.process_input_requests(loop, [wrong])
+    assert loop.runtime.policy.name == "cap:7"
+    assert wrong.server_args == {seam.POLICY_KEY: "best"}

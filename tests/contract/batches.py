@@ -80,35 +80,36 @@ class Case:
             out += [base + len(_path(part.parents or (), node)) - 1 for node in range(len(part.parents or ()))]
         return out
 
-    def slots(self) -> torch.Tensor:
+    def slots(self, device: str = "cpu") -> torch.Tensor:
         """A slot table of scattered pages; inside a page, slots are consecutive."""
         width = -(-max(self.totals) // self.page_size)
         pages = torch.randperm(len(self.parts) * width, generator=torch.Generator().manual_seed(7))
         table = pages.view(len(self.parts), width, 1) * self.page_size + torch.arange(self.page_size)
-        return (table + self.page_size).reshape(len(self.parts), -1).int()
+        return (table + self.page_size).reshape(len(self.parts), -1).int().to(device)
 
-    def forward_batch(self) -> Any:
+    def forward_batch(self, device: str = "cpu") -> Any:
         prefixes = [part.prefix for part in self.parts]
         mode = SimpleNamespace(is_decode_or_idle=lambda: False, is_target_verify=lambda: False, is_extend=lambda: True)
-        has_probes = bool(self.trees.slices)
+        slots = [row[part.prefix : part.total] for row, part in zip(self.slots(), self.parts, strict=True)]
+        on_device = {
+            "positions": torch.cat([torch.arange(part.prefix, part.total) for part in self.parts]),
+            "out_cache_loc": torch.cat(slots).long(),
+            "req_pool_indices": torch.arange(len(self.parts)),
+            "seq_lens": torch.tensor(self.totals),
+            "extend_prefix_lens": torch.tensor(prefixes, dtype=torch.int32),
+            "extend_seq_lens": torch.tensor(self.extend_lens, dtype=torch.int32),
+        }
         return SimpleNamespace(
+            **{name: values.to(device) for name, values in on_device.items()},
             forward_mode=mode,
             batch_size=len(self.parts),
-            positions=torch.cat([torch.arange(part.prefix, part.total) for part in self.parts]),
-            out_cache_loc=torch.cat(
-                [row[p.prefix : p.total] for row, p in zip(self.slots(), self.parts, strict=True)]
-            ).long(),
-            req_pool_indices=torch.arange(len(self.parts)),
-            seq_lens=torch.tensor(self.totals),
             seq_lens_cpu=torch.tensor(self.totals),
             seq_lens_sum=sum(self.totals),
-            extend_prefix_lens=torch.tensor(prefixes, dtype=torch.int32),
             extend_prefix_lens_cpu=prefixes,
-            extend_seq_lens=torch.tensor(self.extend_lens, dtype=torch.int32),
             extend_seq_lens_cpu=self.extend_lens,
             encoder_lens=None,
             spec_info=None,
-            cross_attention_custom_mask=self.trees if has_probes else None,
+            cross_attention_custom_mask=self.trees if self.trees.slices else None,
         )
 
 

@@ -100,15 +100,20 @@ def flashinfer_wrapper(patch: pytest.MonkeyPatch) -> tuple[Any, PlannedModule]:
 
 
 def flashinfer_backend_on_cpu(patch: pytest.MonkeyPatch, slots: torch.Tensor, paged: Any, ragged: Any) -> Any:
-    """SGLang's backend with given wrappers; nothing of its constructor (which needs a GPU) is run."""
+    """SGLang's backend with given wrappers, and its page table kernel written out."""
     patch.setattr(flashinfer_backend, "create_flashinfer_kv_indices_triton", PageTableKernel())
+    return bare_backend(slots, paged, ragged)
+
+
+def bare_backend(slots: torch.Tensor, paged: Any, ragged: Any) -> Any:
+    """SGLang's backend with given wrappers; nothing of its constructor (which needs a whole server) is run."""
     backend = FlashInferAttnBackend.__new__(FlashInferAttnBackend)
     updater = FlashInferIndicesUpdaterPrefill.__new__(FlashInferIndicesUpdaterPrefill)
     n = len(slots)
     common = {
-        "kv_last_page_len": torch.ones(n, dtype=torch.int32),
-        "kv_indptr": [torch.zeros(n + 1, dtype=torch.int32)],
-        "qo_indptr": [torch.zeros(n + 1, dtype=torch.int32)],
+        "kv_last_page_len": torch.ones(n, dtype=torch.int32, device=slots.device),
+        "kv_indptr": [torch.zeros(n + 1, dtype=torch.int32, device=slots.device)],
+        "qo_indptr": [torch.zeros(n + 1, dtype=torch.int32, device=slots.device)],
         "prefill_wrapper_ragged": ragged,
         "_swa_kv_pool": None,
     }

@@ -13,7 +13,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,14 +20,10 @@ from typing import Annotated, Any
 import sglang as sgl
 import typer
 from papers import SAMPLE, Paper, Question, Section, load_papers
-from rich.console import Console
 from rich.table import Table
+from serving import console, serving
 
 from sgl_compiled import Client, select_k
-from sgl_compiled.model import embedded_model
-from sgl_compiled.server import CPU_ARGS, SGLangServer
-
-console = Console()
 
 
 @sgl.function  # type: ignore[untyped-decorator]
@@ -140,32 +135,6 @@ def show(step: Round, number: int) -> None:
         f"{verdict}[/]; {saved} forward passes saved, {step.serial_s / step.compiled_s:.1f}x faster than the serial "
         f"reference, {step.regex_s / step.compiled_s:.1f}x than gen(regex=...)"
     )
-
-
-@contextmanager
-def serving(model: Path | None, url: str | None) -> Iterator[str]:
-    """Yield the address of a server: the one given, or one of our own."""
-    if url is not None:
-        yield url
-        return
-    if model is None:
-        console.print(
-            "Model: SmolLM2-135M-Instruct from the installed package. It chooses sections about as well as chance; "
-            "look at fidelity and cost here, and pass --model for quality."
-        )
-        with console.status("Converting the embedded model (first time only)"):
-            model = embedded_model()
-    with console.status("Starting the server") as status:
-        server = SGLangServer(
-            model,
-            [*CPU_ARGS, "--grammar-backend", "outlines", "--max-total-tokens", "20000"],
-            progress=lambda seconds: status.update(f"Starting the server: {seconds:.0f} s (about 30 s on two cores)"),
-        )
-        server.__enter__()
-    try:
-        yield server.url
-    finally:
-        server.stop()
 
 
 def main(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from records import DataError, read_json
 
 __all__ = ["SAMPLE", "Paper", "Question", "Section", "load_papers"]
 
@@ -66,12 +67,12 @@ def load_papers(path: Path = SAMPLE) -> list[Paper]:
 
     Raises
     ------
-    ValueError
-        A record lacks a field; the message names the paper and the field.
+    DataError
+        The file is not JSON, or a record lacks a field; the message names the paper and the field.
     """
-    data = json.loads(Path(path).read_text(encoding="utf-8"))
+    data = read_json(path)
     if not isinstance(data, dict):
-        raise ValueError(f"{path}: expected an object with one entry a paper, as in qasper-train-v0.3.json")
+        raise DataError(f"{path}: expected an object with one entry a paper, as in qasper-train-v0.3.json")
     return [_paper(key, record) for key, record in data.items()]
 
 
@@ -86,8 +87,10 @@ def _paper(key: str, record: Any) -> Paper:
                     node = node.child(name.strip())
             node.paragraphs += [text for text in part["paragraphs"] if text.strip()]
         questions = tuple(_question(item) for item in record["qas"])
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"paper {key}: the record has no usable {error}") from error
+    except KeyError as error:
+        raise DataError(f"paper {key}: the field {error} is missing") from error
+    except (AttributeError, TypeError) as error:
+        raise DataError(f"paper {key}: a field is of the wrong type: {error}") from error
     return Paper(key, record["title"], root, questions)
 
 

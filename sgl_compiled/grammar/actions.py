@@ -11,7 +11,7 @@ from sgl_compiled.errors import GrammarError, GrammarTooLargeError
 from sgl_compiled.grammar.form import TEMPLATES, Constraint, SlotForm, Template
 from sgl_compiled.grammar.limits import DEFAULT_LIMITS
 
-__all__ = ["ActionGrammar", "Order"]
+__all__ = ["ActionGrammar", "Order", "checked_form"]
 
 Order = Literal["any", "list"]
 
@@ -20,9 +20,9 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 @dataclass(frozen=True)
 class ActionGrammar:
-    """A finite choice: ``k`` labels in a template, or the strings of a regex.
+    """A finite choice: ``k`` labels in a template, the strings of a regex, or literals around slots.
 
-    Build one with :meth:`from_labels` or :meth:`from_regex`; the constructor does not validate.
+    Build one with :meth:`from_labels`, :meth:`from_regex` or :meth:`from_form`; the constructor does not validate.
     """
 
     labels: tuple[str, ...] = ()
@@ -31,6 +31,7 @@ class ActionGrammar:
     order: Order = "any"
     template: Template = TEMPLATES["json"]
     regex: str | None = None
+    slot_form: SlotForm | None = None
 
     @classmethod
     def from_labels(
@@ -89,9 +90,26 @@ class ActionGrammar:
             raise GrammarError(f"regex must be a string, not {type(pattern).__name__}")
         return cls(regex=pattern)
 
+    @classmethod
+    def from_form(cls, parts: Sequence[str | Sequence[str]]) -> ActionGrammar:
+        """Choose one text for each slot of ``parts``, which mixes literals (strings) and slots (lists of strings).
+
+        Raises
+        ------
+        GrammarError
+            A slot without choices, duplicate choices, or an answer that could be read in two ways.
+        """
+        if isinstance(parts, str | bytes) or not isinstance(parts, Sequence):
+            raise GrammarError("form must be a list of literals (strings) and slots (lists of strings)")
+        form = _read_parts(parts)
+        form.check_unambiguous()
+        return cls(slot_form=form)
+
     def form(self) -> SlotForm:
-        """Return the slot form of a label grammar."""
+        """Return the slot form of every grammar but a regex."""
         assert self.regex is None
+        if self.slot_form is not None:
+            return self.slot_form
         written = tuple(self.template.write(label) for label in self.labels)
         separators = (self.template.separator,) * (self.k - 1)
         return SlotForm(
@@ -112,6 +130,10 @@ class ActionGrammar:
         """Inverse of :meth:`to_spec`; validates again, since the text may come from a client."""
         if spec.get("regex") is not None:
             return cls.from_regex(spec["regex"])
+        if spec.get("slot_form") is not None:
+            form = spec["slot_form"]
+            slots = tuple(map(tuple, form["slots"]))
+            return cls(slot_form=checked_form(tuple(form["literals"]), slots, form["constraint"]))
         return cls.from_labels(
             list(spec["labels"]),
             spec["k"],
@@ -119,6 +141,54 @@ class ActionGrammar:
             order=spec["order"],
             template=Template(**spec["template"]),
         )
+
+
+def checked_form(
+    literals: tuple[str, ...], slots: tuple[tuple[str, ...], ...], constraint: Constraint = "free"
+) -> SlotForm:
+    """Return a slot form, within the limits.
+
+    Raises
+    ------
+    GrammarError
+        A slot without choices, duplicate choices, choices that are no text.
+    GrammarTooLargeError
+        Too many slots, choices or bytes.
+    """
+    limits = DEFAULT_LIMITS
+    if not slots:
+        raise GrammarError("the grammar leaves nothing to choose; give at least one slot")
+    if len(slots) > limits.max_slots:
+        raise GrammarTooLargeError(f"the grammar has {len(slots)} slots; the limit is {limits.max_slots}")
+    size = 0
+    for index, choices in enumerate(slots):
+        if not choices:
+            raise GrammarError(f"slot {index} has no choices; give at least one")
+        if len(set(choices)) < len(choices):
+            twice = next(choice for choice in choices if choices.count(choice) > 1)
+            raise GrammarError(f"slot {index} holds {twice!r} twice; remove one")
+        if len(choices) > limits.max_labels:
+            raise GrammarTooLargeError(f"slot {index} has {len(choices)} choices; the limit is {limits.max_labels}")
+        size += sum(len(choice) for choice in choices)
+    if size + sum(map(len, literals)) > limits.max_labels_bytes:
+        raise GrammarTooLargeError(f"the grammar's texts hold more than {limits.max_labels_bytes} bytes in all")
+    for text in (*literals, *(choice for choices in slots for choice in choices)):
+        if _SURROGATE.search(text):
+            raise GrammarError(f"{text!r} holds a lone surrogate, which UTF-8 cannot encode; remove it")
+    return SlotForm(literals, slots, constraint)
+
+
+def _read_parts(parts: Sequence[Any]) -> SlotForm:
+    literals, slots = [""], list[tuple[str, ...]]()
+    for index, part in enumerate(parts):
+        if isinstance(part, str):
+            literals[-1] += part
+        elif isinstance(part, Sequence) and all(isinstance(choice, str) for choice in part):
+            slots.append(tuple(part))
+            literals.append("")
+        else:
+            raise GrammarError(f"form[{index}] is neither a string (a literal) nor a list of strings (a slot)")
+    return checked_form(tuple(literals), tuple(slots))
 
 
 def _check_labels(labels: Sequence[Any]) -> None:

@@ -185,9 +185,17 @@ class ByteAutomaton:
                 yield bytes(prefix)
             stack.append(iter(self.transitions[state].items()))
 
+    def longest(self) -> int:
+        """Bytes of the longest string of a finite language that is not empty."""
+        assert self._order is not None
+        lengths = [0] * len(self.transitions)
+        for state in reversed(self._order):
+            lengths[state] = max((1 + lengths[target] for target in self.transitions[state].values()), default=0)
+        return lengths[0]
+
     @cached_property
-    def _counts(self) -> tuple[int, ...] | None:
-        """Number of strings from each state, or None when there is a cycle."""
+    def _order(self) -> list[int] | None:
+        """States in topological order, or None when there is a cycle."""
         incoming = [0] * len(self.transitions)
         for row in self.transitions:
             for target in row.values():
@@ -198,10 +206,15 @@ class ByteAutomaton:
                 incoming[target] -= 1
                 if incoming[target] == 0:
                     order.append(target)
-        if len(order) < len(self.transitions):
+        return order if len(order) == len(self.transitions) else None
+
+    @cached_property
+    def _counts(self) -> tuple[int, ...] | None:
+        """Number of strings from each state, or None when there is a cycle."""
+        if self._order is None:
             return None
         counts = [0] * len(self.transitions)
-        for state in reversed(order):
+        for state in reversed(self._order):
             total = int(state in self.accepting) + sum(counts[t] for t in self.transitions[state].values())
             counts[state] = min(total, _COUNT_CEILING)
         return tuple(counts)

@@ -5,16 +5,23 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
-from sgl_compiled.errors import GrammarError, GrammarTooLargeError
+from sgl_compiled.errors import GrammarTooLargeError
 from sgl_compiled.grammar.actions import ActionGrammar
+from sgl_compiled.grammar.automaton import ByteAutomaton
 from sgl_compiled.grammar.canonical import EnumeratedSlots, compile_slots
+from sgl_compiled.grammar.form import SlotForm
+from sgl_compiled.grammar.layout import Horizon, TreeLayout, actions_ahead, unfold
+from sgl_compiled.grammar.likely import DEFAULT_RULE, TreeRule, unfold_likely
 from sgl_compiled.grammar.limits import DEFAULT_LIMITS, Limits
 from sgl_compiled.grammar.regex import compile_regex, require_finite
 from sgl_compiled.grammar.regex_groups import GroupReader
+from sgl_compiled.grammar.slot_language import SlotLanguage
 from sgl_compiled.grammar.slots import SlotAutomaton
+from sgl_compiled.grammar.spellings import SpellingAutomaton
 from sgl_compiled.grammar.tokenizer import TokenizerInfo
 from sgl_compiled.grammar.tokens import State, TokenAutomaton
 from sgl_compiled.grammar.trie import TrieAutomaton
@@ -59,9 +66,10 @@ class CompiledGrammar:
         Legal where the answer may end but need not.
     spelling : {"canonical", "any"}
     count : int
-        Number of answers.
+        Number of answers; stops at 2**62.
     horizon : int
-        Actions from start to end: the slots of a label grammar, the most decisions on a path otherwise.
+        Actions from start to end: the slots of a label grammar; for a regex the most decisions on a path, or 1 with
+        ``spelling="any"``.
     max_tokens : int
         Tokens of the longest answer.
     """
@@ -73,12 +81,45 @@ class CompiledGrammar:
     count: int
     horizon: int
     max_tokens: int
-    _read: Callable[[State], Answer]
+    _read: Callable[[State, Sequence[int]], Answer]
+    _limits: Limits = DEFAULT_LIMITS
 
-    def answer(self, state: State) -> Answer:
-        """Return the answer that ends at an accepting ``state``."""
+    def answer(self, state: State, tokens: Sequence[int] = ()) -> Answer:
+        """Return the answer that ends at an accepting ``state``; only ``spelling="any"`` needs its ``tokens``."""
         assert self.automaton.accepts(state)
-        return self._read(state)
+        return self._read(state, tokens)
+
+    def unfold(self, state: State, horizon: Horizon, max_positions: int, rule: TreeRule = DEFAULT_RULE) -> TreeLayout:
+        """Return the tree that one pass evaluates from ``state`` on.
+
+        Raises
+        ------
+        GrammarTooLargeError
+            It would exceed ``max_positions``.
+        """
+        if isinstance(self.automaton, SpellingAutomaton):
+            return unfold_likely(
+                self.automaton,
+                state,
+                horizon,
+                stop_ids=self.stop_ids,
+                max_positions=max_positions,
+                limits=self._limits,
+                rule=rule,
+            )
+        return unfold(self.automaton, state, horizon, stop_ids=self.stop_ids, max_positions=max_positions)
+
+    def typical(self, state: State) -> State:
+        """Return the state behind the middle candidate, for estimates of sizes; ``state`` must not be the end."""
+        automaton = self.automaton
+        spelled = automaton.canonical(state) if isinstance(automaton, SpellingAutomaton) else None
+        following = list((spelled or automaton.step(state)).values())
+        return following[len(following) // 2]
+
+    def learn(self, state: State, tokens: Sequence[int]) -> None:
+        """Tell the grammar which tokens a walk took from ``state`` on, so that later trees follow them."""
+        if isinstance(self.automaton, SpellingAutomaton):
+            self.automaton.learn(state, tokens)
 
 
 def compile_grammar(
@@ -89,12 +130,12 @@ def compile_grammar(
     Raises
     ------
     GrammarError
-        Empty or infinite language, labels the tokenizer cannot spell, an unsupported spelling.
+        Empty or infinite language, labels the tokenizer cannot spell.
     GrammarTooLargeError
         A documented limit is exceeded.
     """
-    if spelling != "canonical":
-        raise GrammarError(f"spelling {spelling!r} is not available; use spelling='canonical'")
+    if spelling == "any":
+        return _compile_any(grammar, info, limits)
     if grammar.regex is None:
         form = grammar.form()
         slots = compile_slots(form, info, limits)
@@ -114,14 +155,14 @@ def compile_grammar(
     if count > limits.max_strings:
         raise GrammarTooLargeError(
             f"the regex has more than {limits.max_strings} strings, too many to spell one by one; narrow it, or use "
-            "gen(regex=...) for this field"
+            "spelling='any'"
         )
     texts = [data.decode() for data in language.strings(limits.max_strings)]
     answers = info.encode_batch(texts)
     for text, ids in zip(texts, answers, strict=True):
         info.offsets(ids, text)
     automaton = TrieAutomaton(answers)
-    read = _regex_reader(grammar.regex, texts, automaton)
+    reader = _group_reader(grammar.regex, limits)
     return CompiledGrammar(
         grammar,
         automaton,
@@ -130,30 +171,78 @@ def compile_grammar(
         count,
         _deepest(automaton),
         automaton.max_tokens,
-        read,
+        lambda state, _: reader(texts[automaton.answer(state)]),
     )
+
+
+def _compile_any(grammar: ActionGrammar, info: TokenizerInfo, limits: Limits) -> CompiledGrammar:
+    """Compile without enumerating: the automaton is expanded as the walk goes."""
+    language: SlotLanguage | ByteAutomaton
+    if grammar.regex is None:
+        form = grammar.form()
+        slots = language = SlotLanguage(form)
+        count, horizon = form.count, len(form)
+        longest = len(_longest(form).encode())
+        read = _text_reader(grammar, slots)
+    else:
+        language = require_finite(compile_regex(grammar.regex, limits))
+        count, horizon, longest = language.count(2**62), 1, language.longest()
+        read = _group_reader(grammar.regex, limits)
+    vocabulary = info.vocabulary
+
+    def read_tokens(_: State, tokens: Sequence[int]) -> Answer:
+        return read(b"".join(vocabulary.token_bytes[token] or b"" for token in tokens).decode())
+
+    # One byte a token is the longest way to spell an answer.
+    compiled = CompiledGrammar(
+        grammar,
+        SpellingAutomaton(language, info),
+        vocabulary.stop_ids,
+        "any",
+        count,
+        horizon,
+        longest,
+        read_tokens,
+        limits,
+    )
+    # The first tree costs the most, and this is not a thread that others wait for.
+    with suppress(GrammarTooLargeError):
+        compiled.unfold(compiled.automaton.start, actions_ahead(compiled.automaton, 0, 1), limits.max_tree_positions)
+    return compiled
 
 
 def _deepest(trie: TrieAutomaton) -> int:
     return max(trie.actions(state) for state in trie.ends())
 
 
-def _label_reader(grammar: ActionGrammar, slots: SlotAutomaton | EnumeratedSlots) -> Callable[[State], Answer]:
-    form = slots.form
+def _longest(form: SlotForm) -> str:
+    sizes = [[len(choice.encode()) for choice in choices] for choices in form.slots]
+    return form.text(tuple(size.index(max(size)) for size in sizes))
 
-    def read(state: State) -> Answer:
-        chosen = slots.chosen(state)
-        assert chosen is not None
-        return Answer(form.text(chosen), tuple(grammar.labels[index] for index in chosen), chosen)
+
+def _slot_answer(grammar: ActionGrammar, form: SlotForm, chosen: tuple[int, ...] | None) -> Answer:
+    assert chosen is not None
+    labels = tuple((grammar.labels or form.slots[slot])[index] for slot, index in enumerate(chosen))
+    return Answer(form.text(chosen), labels, chosen)
+
+
+def _label_reader(
+    grammar: ActionGrammar, slots: SlotAutomaton | EnumeratedSlots
+) -> Callable[[State, Sequence[int]], Answer]:
+    def read(state: State, _: Sequence[int]) -> Answer:
+        return _slot_answer(grammar, slots.form, slots.chosen(state))
 
     return read
 
 
-def _regex_reader(pattern: str, texts: Sequence[str], trie: TrieAutomaton) -> Callable[[State], Answer]:
-    reader = GroupReader(pattern)
+def _text_reader(grammar: ActionGrammar, slots: SlotLanguage) -> Callable[[str], Answer]:
+    return lambda text: _slot_answer(grammar, slots.form, slots.read(text.encode()))
 
-    def read(state: State) -> Answer:
-        text = texts[trie.answer(state)]
+
+def _group_reader(pattern: str, limits: Limits) -> Callable[[str], Answer]:
+    reader = GroupReader(pattern, limits)
+
+    def read(text: str) -> Answer:
         groups = reader.read(text)
         assert groups is not None
         return Answer(text, groups=groups.all, named=groups.named)

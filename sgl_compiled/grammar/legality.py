@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -24,6 +24,25 @@ class LegalSet(NamedTuple):
 
     ids: NDArray[np.int32]  # [n] ascending token ids
     targets: NDArray[np.int32]  # [n] automaton state after each id
+
+
+class _Steps(Mapping[int, int]):
+    """A legal set as a mapping; as dictionaries the wide ones would take 100 bytes an id."""
+
+    def __init__(self, found: LegalSet) -> None:
+        self._found = found
+
+    def __getitem__(self, token: int) -> int:
+        at = int(np.searchsorted(self._found.ids, token))
+        if at == len(self._found.ids) or self._found.ids[at] != token:
+            raise KeyError(token)
+        return int(self._found.targets[at])
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._found.ids.tolist())
+
+    def __len__(self) -> int:
+        return len(self._found.ids)
 
 
 class AnySpelling:
@@ -80,8 +99,7 @@ class AnySpelling:
 
     def step(self, state: int) -> Mapping[int, int]:
         """Return the legal next ids (without stop ids) and where each leads, in ascending id order."""
-        found = self.legal(state)
-        return dict(zip(found.ids.tolist(), found.targets.tolist(), strict=True))
+        return _Steps(self.legal(state))
 
     def advance(self, state: int, token: int) -> int | None:
         """Return the state after one id, None when it is not legal (stop ids lead nowhere)."""

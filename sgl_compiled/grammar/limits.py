@@ -33,6 +33,12 @@ class Limits:
         Labels that one action may choose (k).
     max_tree_positions
         Token positions of one evaluated tree.
+    max_likely_positions
+        Token positions that the likely spellings take in one tree of ``spelling="any"``.
+    max_deviation_positions
+        Token positions of a tree of ``spelling="any"`` up to which unlikely spellings are added.
+    max_legal_ids
+        Legal ids of all rows of a tree of ``spelling="any"`` together; its first row is always read.
     compile_seconds
         Wall time of one regular expression's compilation, a net under the counted limits.
     """
@@ -47,6 +53,9 @@ class Limits:
     max_labels_bytes: int = 4_000_000
     max_slots: int = 64
     max_tree_positions: int = 4_096
+    max_likely_positions: int = 1_024
+    max_deviation_positions: int = 128
+    max_legal_ids: int = 65_536
     compile_seconds: float = 5.0
 
 

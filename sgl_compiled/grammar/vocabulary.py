@@ -118,6 +118,20 @@ class Vocabulary:
         first_byte = np.searchsorted(data[offsets], np.arange(257)) if pieces else np.zeros(257, np.int64)
         return SortedTokens(np.array(order, np.int32), lengths, offsets, data, first_byte)
 
+    @cached_property
+    def lowest_ids(self) -> dict[bytes, int]:
+        """For the bytes of each token the lowest id that writes them."""
+        out: dict[bytes, int] = {}
+        for index, data in enumerate(self.token_bytes):
+            if data is not None:
+                out.setdefault(data, index)
+        return out
+
+    @cached_property
+    def longest_token(self) -> int:
+        """Bytes of the longest token."""
+        return max(map(len, self.lowest_ids), default=0)
+
 
 def _fingerprint(rows: tuple[bytes | None, ...], stops: frozenset[int]) -> str:
     lengths = np.fromiter((-1 if data is None else len(data) for data in rows), np.int64, len(rows))

@@ -1,0 +1,142 @@
+"""The tree of likely spellings: what one extend evaluates under `spelling="any"`.
+
+Every row reads the full legal set, so the tree decides how many passes an answer takes and never which answer it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sgl_compiled.errors import GrammarTooLargeError
+from sgl_compiled.grammar.layout import ROOT, DecisionRow, Horizon, TreeLayout, legal_ids
+from sgl_compiled.grammar.limits import Limits
+from sgl_compiled.grammar.spellings import SpellingAutomaton
+
+__all__ = ["DEFAULT_RULE", "TreeRule", "unfold_likely"]
+
+
+@dataclass(frozen=True)
+class TreeRule:
+    """Which spellings the tree follows beside the canonical ones.
+
+    Attributes
+    ----------
+    habits : bool
+        Ids that won in the same state before.
+    deviations : int
+        Other legal ids on a path, each followed by the canonical spelling of the remaining bytes.
+    """
+
+    habits: bool = True
+    deviations: int = 1
+
+
+DEFAULT_RULE = TreeRule()
+
+
+@dataclass
+class _Node:
+    token: int
+    parent: int
+    state: int
+    above: int
+    legal: tuple[int, ...] = ()
+    kept: bool = False
+
+
+def unfold_likely(
+    automaton: SpellingAutomaton,
+    state: int,
+    horizon: Horizon,
+    *,
+    stop_ids: frozenset[int],
+    max_positions: int,
+    limits: Limits,
+    rule: TreeRule = DEFAULT_RULE,
+) -> TreeLayout:
+    """Return the tree to evaluate from ``state`` on.
+
+    The likely spellings are all followed. Deviations fill what ``limits.max_deviation_positions`` leaves, those nearest
+    to the start first. A winner that the tree does not follow costs one more pass.
+
+    Raises
+    ------
+    GrammarTooLargeError
+        The likely spellings alone exceed ``max_positions``, ``limits.max_likely_positions`` or ``max_legal_ids``.
+    """
+    nodes: list[_Node] = []
+    root = _Node(-1, ROOT, state, 0, kept=True)
+    queues: list[list[int]] = [[ROOT], *([] for _ in range(rule.deviations))]
+    positions = ids = 0
+    for cost, queue in enumerate(queues):
+        room = min(max_positions, limits.max_deviation_positions if cost else limits.max_likely_positions)
+        # The queue grows while it is read: breadth first within a cost.
+        for index in queue:
+            node = root if index == ROOT else nodes[index]
+            if not horizon(node.state, node.above):
+                continue
+            legal = legal_ids(automaton, node.state, stop_ids)
+            following = likely = automaton.step(node.state)
+            decides = len(legal) > 1
+            if decides:
+                path = _path(nodes, index)
+                wide = index != ROOT and ids + len(legal) > limits.max_legal_ids
+                if positions + len(path) > room or wide:
+                    if cost == 0:
+                        raise GrammarTooLargeError(
+                            f"the likely spellings of this pass need more than {room} tree positions or "
+                            f"{limits.max_legal_ids} legal ids; use plan='chunked'"
+                        )
+                    continue
+                for step in path:
+                    nodes[step].kept = True
+                positions, ids = positions + len(path), ids + len(legal)
+                node.legal = legal
+                likely = automaton.likely(node.state) if rule.habits else automaton.canonical(node.state)
+            above = node.above + decides
+            for token, target in likely.items():
+                queue.append(_add(nodes, token, index, target, above))
+            if decides and cost < rule.deviations:
+                others = [token for token in following if token not in likely]
+                for token in others[: limits.max_deviation_positions]:
+                    queues[cost + 1].append(_add(nodes, token, index, following[token], above))
+    return _flatten(root, nodes)
+
+
+def _add(nodes: list[_Node], token: int, parent: int, state: int, above: int) -> int:
+    nodes.append(_Node(token, parent, state, above))
+    return len(nodes) - 1
+
+
+def _path(nodes: list[_Node], index: int) -> list[int]:
+    """Nodes from ``index`` up that do not count yet; a kept node's ancestors are kept."""
+    path: list[int] = []
+    while index != ROOT and not nodes[index].kept:
+        path.append(index)
+        index = nodes[index].parent
+    return path
+
+
+def _flatten(root: _Node, nodes: list[_Node]) -> TreeLayout:
+    """Write the kept nodes depth first."""
+    kept: dict[int, list[int]] = {}
+    for index in sorted((i for i, node in enumerate(nodes) if node.kept), key=lambda i: -nodes[i].token):
+        kept.setdefault(nodes[index].parent, []).append(index)
+    tokens: list[int] = []
+    parents: list[int] = []
+    depths: list[int] = []
+    rows = [DecisionRow(ROOT, root.state, root.legal)] if root.legal else []
+    children: dict[tuple[int, int], int] = {}
+    stack = [(index, ROOT) for index in kept.get(ROOT, ())]
+    while stack:
+        index, parent = stack.pop()
+        node, here = nodes[index], len(tokens)
+        children[(parent, node.token)] = here
+        tokens.append(node.token)
+        parents.append(parent)
+        depths.append(0 if parent == ROOT else depths[parent] + 1)
+        if node.legal:
+            rows.append(DecisionRow(here, node.state, node.legal))
+        stack += [(child, here) for child in kept.get(index, ())]
+    row_of = {row.node: index for index, row in enumerate(rows)}
+    return TreeLayout(tuple(tokens), tuple(parents), tuple(depths), tuple(rows), children, row_of)

@@ -1,0 +1,185 @@
+"""The tree of likely spellings decides how many passes an answer takes, never which answer it is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from sgl_compiled.control.walk import Row, walk
+from sgl_compiled.errors import GrammarTooLargeError, SglCompiledError
+from sgl_compiled.grammar.actions import ActionGrammar
+from sgl_compiled.grammar.compile import CompiledGrammar, compile_grammar
+from sgl_compiled.grammar.layout import actions_ahead, decisions_ahead
+from sgl_compiled.grammar.legality import AnySpelling
+from sgl_compiled.grammar.likely import TreeRule
+from sgl_compiled.grammar.limits import Limits
+from sgl_compiled.grammar.regex import compile_regex
+from sgl_compiled.grammar.spellings import SpellingAutomaton
+from tests.unit.grammar.toy import toy
+
+LETTERS = 'abcdefghijklmnopqrstuvwxyz0123456789"[], :{}'
+PIECES = [*LETTERS, "ab", "bc", "abc", '["', '", "', '"]', "ca", "01", "10", ", "]
+INFO = toy(PIECES)
+RULES = [TreeRule(False, 0), TreeRule(True, 0), TreeRule(False, 1), TreeRule(True, 2)]
+
+
+def logits_after(text: bytes, taken: tuple[int, ...], seed: int, ties: bool) -> np.ndarray:
+    """Toy model: a row that depends on the tokens taken, equal bytes or not."""
+    rng = np.random.default_rng([seed, len(text), *taken])
+    width = len(INFO.vocabulary)
+    return rng.integers(0, 3, width).astype(float) if ties else rng.normal(size=width)
+
+
+def serial(spelling: AnySpelling, seed: int, ties: bool) -> tuple[bytes, tuple[int, ...]]:
+    """Text of the serial reference, and its tokens up to where one text is left."""
+    state, taken, text = 0, (), b""
+    decided: tuple[int, ...] | None = None
+    while True:
+        rest = spelling.remaining_is_single(state)
+        if decided is None and rest is not None:
+            decided = taken
+        ids = spelling.legal_ids(state)
+        if rest == b"":
+            return text, taken if decided is None else decided
+        row = logits_after(text, taken, seed, ties)
+        token = int(ids[np.argmax(row[ids])])
+        if token in INFO.vocabulary.stop_ids:
+            return text, taken if decided is None else decided
+        state = spelling.step(state)[token]
+        taken, text = (*taken, token), text + (INFO.vocabulary.token_bytes[token] or b"")
+
+
+def passes(
+    compiled: CompiledGrammar, seed: int, ties: bool, rule: TreeRule, actions: int
+) -> tuple[tuple[int, ...], int]:
+    state, tokens, count = compiled.automaton.start, (), 0
+    while True:
+        try:
+            tree = compiled.unfold(state, actions_ahead(compiled.automaton, state, actions), 300, rule)
+        except GrammarTooLargeError:
+            tree = compiled.unfold(state, decisions_ahead(1), 300, rule)
+        tree.check_integrity()
+        rows = []
+        for row in tree.rows:
+            path: list[int] = []
+            node = row.node
+            while node >= 0:
+                path.append(tree.tokens[node])
+                node = tree.parents[node]
+            taken = (*tokens, *reversed(path))
+            text = b"".join(INFO.vocabulary.token_bytes[token] or b"" for token in taken)
+            full = logits_after(text, taken, seed, ties)
+            rows.append(Row(full[list(row.legal)], float(np.log(np.exp(full).sum()))))
+        count += bool(tree.rows)
+        step = walk(compiled.automaton, state, tree, rows, compiled.stop_ids, position=len(tokens))
+        compiled.learn(state, step.tokens)
+        tokens, state = (*tokens, *step.tokens), step.state
+        if step.complete:
+            return tokens, count
+        assert step.tokens, "a pass that resolves nothing would go on for ever"
+
+
+label_grammars = st.builds(
+    lambda labels, k, order, template: ActionGrammar.from_labels(
+        labels, min(k, len(labels)), order=order, template=template
+    ),
+    st.lists(st.text("abc", min_size=1, max_size=4), min_size=1, max_size=6, unique=True),
+    st.integers(1, 3),
+    st.sampled_from(["any", "list"]),
+    st.sampled_from(["json", "raw"]),
+)
+REGEXES = [
+    "[ab]{1,4}",
+    "(a|b|c){0,3}",
+    "a?b?c?",
+    "(ab|abc|a)(c|1)?",
+    "1{1,3}",
+    "ab",
+    "",
+    '\\{"x": (0|1|10), "y": \\[(?:"a"(?:, "b")?)?\\]\\}',
+    "[a-c0-1]{5}",
+]
+grammars = label_grammars | st.sampled_from(REGEXES).map(ActionGrammar.from_regex)
+
+
+@given(grammars, st.integers(0, 10**6), st.booleans(), st.sampled_from(RULES), st.integers(1, 3))
+@settings(max_examples=400, deadline=None)
+def test_equals_serial_greedy(grammar: ActionGrammar, seed: int, ties: bool, rule: TreeRule, actions: int) -> None:
+    compiled = compile_grammar(grammar, INFO, "any")
+    assert isinstance(compiled.automaton, SpellingAutomaton)
+    text, decided = serial(compiled.automaton.spelling, seed, ties)
+    for _ in range(2):  # the second walk follows what the first has taught
+        tokens, _ = passes(compiled, seed, ties, rule, actions)
+        end = compiled.automaton.start
+        for token in tokens:
+            end = compiled.automaton.step(end)[token]
+        answer = compiled.answer(end, tokens)
+        assert answer.text.encode() == text
+        assert tokens[: len(decided)] == decided
+        if grammar.labels:
+            assert [grammar.labels[index] for index in answer.indices] == list(answer.labels)
+            assert grammar.form().text(answer.indices) == answer.text
+
+
+@pytest.mark.long
+def test_equals_serial_greedy_on_many() -> None:
+    rng = np.random.default_rng(0)
+    for seed in range(5_000):
+        letters = ["".join(rng.choice(list("abc"), rng.integers(1, 5))) for _ in range(rng.integers(1, 6))]
+        labels = list(dict.fromkeys(letters))
+        grammar = ActionGrammar.from_labels(labels, int(rng.integers(1, min(3, len(labels)) + 1)))
+        compiled = compile_grammar(grammar, INFO, "any")
+        text, decided = serial(compiled.automaton.spelling, seed, bool(seed % 2))
+        tokens, _ = passes(compiled, seed, bool(seed % 2), RULES[seed % 4], 1 + seed % 3)
+        assert b"".join(INFO.vocabulary.token_bytes[token] or b"" for token in tokens) == text
+        assert tokens[: len(decided)] == decided
+
+
+def test_habits_save_passes() -> None:
+    """A model that always spells oddly costs misses once, and none the second time."""
+    grammar = ActionGrammar.from_labels(["abc", "abca", "bca"], 2)
+    for seed in range(30):
+        compiled = compile_grammar(grammar, INFO, "any")
+        first = passes(compiled, seed, False, TreeRule(True, 0), 2)
+        again = passes(compiled, seed, False, TreeRule(True, 0), 2)
+        assert first[0] == again[0]
+        assert again[1] == 1
+
+
+def test_canonical_ids_are_first_tokens() -> None:
+    compiled = compile_grammar(ActionGrammar.from_labels(["abc", "abca", "bca"], 1), INFO, "any")
+    automaton = compiled.automaton
+    assert isinstance(automaton, SpellingAutomaton)
+    opening = PIECES.index('["') + 1
+    assert set(automaton.canonical(0)) == {opening}
+    inside = automaton.step(0)[opening]
+    assert {PIECES[token - 1] for token in automaton.canonical(inside)} == {"abc", "bc"}
+
+
+def test_one_text_left_is_spelled_by_the_tokenizer() -> None:
+    automaton = SpellingAutomaton(compile_regex("abcab|b"), INFO)
+    state, spelled = automaton.step(0)[PIECES.index("a") + 1], []
+    while following := automaton.step(state):
+        ((token, state),) = following.items()
+        spelled.append(PIECES[token - 1])
+    assert spelled == ["bc", "ab"]
+
+
+@given(st.lists(st.text("ab", min_size=1, max_size=6), min_size=1, max_size=8, unique=True))
+@settings(max_examples=50, deadline=None)
+def test_limits_bound_a_tree(labels: list[str]) -> None:
+    try:
+        grammar = ActionGrammar.from_labels(labels, 1, template="raw")
+    except SglCompiledError:
+        assume(False)
+    limits = Limits(max_likely_positions=4, max_deviation_positions=6, max_legal_ids=20)
+    compiled = compile_grammar(grammar, INFO, "any", limits)
+    try:
+        tree = compiled.unfold(0, actions_ahead(compiled.automaton, 0, 1), 300, TreeRule(False, 3))
+    except GrammarTooLargeError:
+        tree = compiled.unfold(0, decisions_ahead(1), 300)
+        assert len(tree) == 0
+    assert len(tree) <= 6
+    assert sum(len(row.legal) for row in tree.rows[1:]) <= 20

@@ -109,12 +109,17 @@ class BranchRuntime:
         setattr(req, _ROW, row)
         return row
 
-    def choose(self, reqs: Sequence[Any], context_tokens: Sequence[int], blocked: bool) -> list[bool]:
-        """Rows that run in the next step; a row that is being aborted always does, to be cleaned up."""
+    def choose(self, reqs: Sequence[Any], context_tokens: Sequence[int], waiting: Sequence[Any]) -> list[bool]:
+        """Rows that run in the next step; a row that is being aborted always does, to be cleaned up.
+
+        `waiting` are the requests that found no memory, the longest wait first.
+        """
         rows = [self.row_of(req) for req in reqs]
         run = [True] * len(reqs)
         if self.leader:
-            view = self.table.view(self.clock(), rows, context_tokens, [len(req.output_ids) for req in reqs], blocked)
+            now_s, limit_s = self.clock(), self.settings.slo["default"].ttft_s
+            blocked = bool(waiting) and now_s - waiting[0].time_stats.scheduler_recv_time > limit_s
+            view = self.table.view(now_s, rows, context_tokens, [len(req.output_ids) for req in reqs], blocked)
             decision = self.policy.decide(view, self.predictor)
             run = (decision.run | np.array([req.to_finish is not None for req in reqs])).tolist()
             if self.telemetry.active:

@@ -92,7 +92,7 @@ def update_running_batch(original: Any, scheduler: Any, batch: Any) -> Any:
         return original(scheduler, batch)
     runtime.active = True
     reqs, context = list(batch.reqs), batch.seq_lens_cpu.tolist()
-    run = runtime.choose(reqs, context, blocked=bool(scheduler.waiting_queue) and batch.batch_is_full)
+    run = runtime.choose(reqs, context, scheduler.waiting_queue)
     back = runtime.count_waits(reqs, run)
     if all(run):
         parked = None

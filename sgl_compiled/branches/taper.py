@@ -15,8 +15,14 @@ One step, in order:
 5. Admit the longest prefix of that queue whose predicted step, with the safety margin, fits the budget. Its externality
    is the difference between two points of the predictor: zero up to the next captured batch size but for the KV reads.
 
-Overload: while requests wait for memory (``blocked``), finishing groups soonest is worth more than any pace, since what
-they hold is what the queue needs; the budget is lifted. It is lifted as well when no one-row request can be saved.
+Overload: once a request has missed its first token for want of memory (``blocked``), finishing groups soonest is worth
+more than any pace, since what they hold is what the queue needs; the budget is lifted. Shorter waits do not lift it:
+bursts pass, and widening every group during each of them costs more than it frees. The budget is lifted as well when
+no one-row request can be saved.
+
+Exploration: a predictor that has only seen one width cannot tell what a branch costs, and may hold requests for lost
+that width 1 would save. So a few steps run the protected rows alone: once after the start, and now and then for as long
+as nobody can be saved.
 """
 
 from __future__ import annotations
@@ -32,6 +38,8 @@ from .view import Decision, FloatArray, IntArray, StepView
 
 __all__ = ["TaperPolicy", "TaperSettings"]
 
+_EXPLORE_STEPS = 4  # enough in a row for the predictor to take them for a change, not for outliers
+_EXPLORE_EVERY = 128
 _LAST = 1e6  # rows short of any width: behind every row that can still help
 
 
@@ -49,16 +57,17 @@ class TaperSettings:
         Steps after which a parked row is preferred inside its request.
     """
 
-    reserve_sigmas: float = 1.0
+    reserve_sigmas: float = 2.0
     margin_sigmas: float = 0.5
     max_wait_steps: int = MAX_WAIT_STEPS
 
 
 class TaperPolicy:
-    """Slack-bounded admission; keeps no state between steps."""
+    """Slack-bounded admission; between steps it only counts for how long nobody could be saved."""
 
     def __init__(self, settings: TaperSettings | None = None) -> None:
         self.settings = settings or TaperSettings()
+        self._hopeless_steps = 0
 
     @property
     def name(self) -> str:
@@ -75,6 +84,9 @@ class TaperPolicy:
         if not len(extra):
             return Decision(run, base_s, base_s)
         pace_s, budget_s, overload = self._budget(view, live, base_s + predictor.gap_s, predictor)
+        self._hopeless_steps = self._hopeless_steps + 1 if overload and not view.blocked else 0
+        if self._explores(predictor):
+            return Decision(run, base_s, base_s, budget_s, overload)
         extra = self._queue(view, extra, rank, live, (base_s + predictor.gap_s) / np.maximum(pace_s, 1e-6))
         times_s = predictor.predict_widths(batch, context, view.context_tokens[extra])
         margin = 1.0 + self.settings.margin_sigmas * predictor.relative_sigma
@@ -97,6 +109,10 @@ class TaperPolicy:
             return pace_s, float("inf"), bool(view.blocked or bound.any())
         reserve_s = self.settings.reserve_sigmas * predictor.gap_sigma_s / np.sqrt(remaining[savable])
         return pace_s, float((pace_s[savable] - reserve_s).min()), False
+
+    def _explores(self, predictor: StepTimePredictor) -> bool:
+        first = 4 <= predictor.observations < 4 + _EXPLORE_STEPS
+        return first or self._hopeless_steps % _EXPLORE_EVERY >= _EXPLORE_EVERY - _EXPLORE_STEPS
 
     @staticmethod
     def _queue(view: StepView, extra: IntArray, rank: IntArray, live: IntArray, need: FloatArray) -> IntArray:

@@ -33,7 +33,7 @@ class StepView:
     line_s, tpot_s, deadline_s, after_tokens : ndarray, shape (g,), float64
         See :func:`sgl_compiled.branches.slack.allowed_pace_s`.
     blocked : bool
-        Requests wait for memory that running ones hold.
+        A request has waited past its first-token target for memory that running ones hold.
     """
 
     now_s: float

@@ -155,6 +155,18 @@ def test_bounded_wait_with_a_broken_predictor():
     assert longest <= MAX_WAIT_STEPS + 8
 
 
+def test_a_predictor_that_knows_one_width_explores_until_the_neighbour_is_saved():
+    """7 rows take 17 ms and 2 take 12; the serial request needs 13.5: width must come down, from a cold start."""
+    predictor, policy, widths = StepTimePredictor(), TaperPolicy(), []
+    for step in range(400):
+        view = make_view([1, 6], tpot=[0.0135, np.inf], line=[10.0, np.inf], context=100 + step)
+        run = policy.decide(view, predictor).run
+        predictor.observe(StepFeatures(int(run.sum()), int(view.context_tokens[run].sum())), 0.010 + 0.001 * run.sum())
+        widths.append(int(run.sum()))
+    assert max(widths) == 7
+    assert max(widths[200:]) == 3
+
+
 def pace(**kwargs):
     given_ = {"line": np.inf, "tpot": np.inf, "deadline": np.inf, "remaining": 100.0, "after": 0.0} | kwargs
     columns = {name: np.array([value], dtype=float) for name, value in given_.items()}

@@ -6,17 +6,17 @@ import socket
 
 import pytest
 
-torch = pytest.importorskip("torch")
 pytest.importorskip("sglang")
+
+import torch.distributed as dist  # noqa: E402
+import torch.multiprocessing as processes  # noqa: E402
+
+from .loop import Loop, Req, seam  # noqa: E402
 
 STEPS = 120
 
 
 def _rank(rank: int, port: int, agree: bool, results) -> None:
-    import torch.distributed as dist
-
-    from .loop import Loop, Req, seam
-
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
     vote = (lambda run: seam.broadcast_decision(run, dist.group.WORLD)) if agree else None
     # A minute of skew: by its own clock the second rank finds every request hopelessly late.
@@ -35,14 +35,14 @@ def masks_of_two_ranks(agree: bool):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    context = torch.multiprocessing.get_context("spawn")
+    context = processes.get_context("fork")
     results = context.Queue()
     ranks = [context.Process(target=_rank, args=(rank, port, agree, results)) for rank in range(2)]
     for process in ranks:
         process.start()
-    masks = dict(results.get(timeout=60) for _ in ranks)
+    masks = dict(results.get(timeout=240) for _ in ranks)
     for process in ranks:
-        process.join(60)
+        process.join(120)
         assert process.exitcode == 0
     return masks
 

@@ -1,0 +1,46 @@
+"""Scenarios of the sweep: workload, server, targets and the loads at which each is simulated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .cost import CostModel, RooflineCost
+from .engine import Slo
+from .workload import WorkloadSpec
+
+__all__ = ["POLICIES", "SCENARIOS", "SLO_SETS", "Scenario"]
+
+POLICIES = ("off", "cap:2", "cap:4", "eager", "taper")
+SLO_SETS = ("e2e", "tpot")
+_DECODE_SERVER = RooflineCost(colocated=False)
+_WHOLE_SERVER = RooflineCost()
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One line of the sweep; `loads` in requests a second."""
+
+    name: str
+    workload: WorkloadSpec
+    cost: CostModel
+    tpot_s: float
+    loads: tuple[float, ...]
+
+    def slo(self, kind: str) -> Slo:
+        """Targets: ``e2e`` gives forking requests 0.6 of their serial allowance, ``tpot`` only counts tokens."""
+        return Slo(ttft_s=2.0, tpot_s=self.tpot_s, e2e_factor=0.6 if kind == "e2e" else None)
+
+
+SCENARIOS = (
+    Scenario("conv", WorkloadSpec("conv", share=0.1, fanout=16), _DECODE_SERVER, 0.03, (1.0, 2.0, 3.0, 4.0, 5.0, 6.5)),
+    Scenario("code", WorkloadSpec("code", share=0.1, fanout=16), _DECODE_SERVER, 0.03, (3, 6, 10, 15, 22, 35)),
+    Scenario(
+        "mixed", WorkloadSpec("mixed", share=0.1, fanout=16), _DECODE_SERVER, 0.03, (1.0, 2.0, 3.0, 4.0, 5.5, 8.0)
+    ),
+    Scenario("conv-narrow", WorkloadSpec("conv", fanout=8), _DECODE_SERVER, 0.03, (1.5, 3.0, 4.0, 4.6, 5.2, 6.5)),
+    Scenario("conv-prefill", WorkloadSpec("conv", fanout=8), _WHOLE_SERVER, 0.05, (1.0, 1.5, 2.0, 2.5, 3.0, 4.0)),
+    Scenario("code-prefill", WorkloadSpec("code", fanout=8), _WHOLE_SERVER, 0.05, (0.5, 1.0, 1.5, 2.0, 3.0, 4.0)),
+    Scenario(
+        "conv-split", WorkloadSpec("conv", drawn=False, parallel=0.8), _DECODE_SERVER, 0.03, (6, 12, 16, 19, 22, 26)
+    ),
+)

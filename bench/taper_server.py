@@ -1,0 +1,266 @@
+"""Drive a real CPU server with serial and forking requests under each branch policy in turn, same arrivals.
+
+    python -m bench.taper_server            # 3 loads, 3 repetitions, about 15 minutes on two idle cores
+    python -m bench.taper_server --quick    # one load, one repetition
+
+The load is open-loop (Poisson arrivals fixed by the seed) and the client runs on the same machine. Targets are set from
+the server's own speed: a token may take `--stretch` times a lone decode step; a forking request must be complete in
+0.6 of what that allows for its tokens one by one. After each run the cache is flushed, which SGLang refuses while any
+request holds memory. Outputs under a policy are compared with those under `eager`.
+
+The trace of all decode steps gives the error of the step prediction: before and after a change from short prompts to
+long ones, and the number of steps until it has recovered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import json
+import statistics
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import httpx
+import numpy as np
+import typer
+from pydantic import BaseModel
+from rich.console import Console
+
+from bench.common import RESULTS, Environment, append, environment
+from sgl_compiled.branches import POLICY_KEY, TAG
+from sgl_compiled.model import embedded_model
+from sgl_compiled.server import CPU_ARGS, SGLangServer
+
+console = Console()
+app = typer.Typer(add_completion=False)
+POLICIES = ("off", "eager", "taper")
+FANOUT = 6
+WORDS = ("stone", "river", "paper", "seven", "quiet", "window", "orange", "method", "result", "letter")
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A request to send: its time, prompt, own tokens, and tokens of each branch if it forks."""
+
+    at_s: float
+    prompt: str
+    tokens: int
+    branches: tuple[int, ...]
+
+
+class Run(BaseModel):
+    """One policy at one load."""
+
+    kind: Literal["run"] = "run"
+    environment: Environment
+    policy: str
+    load_rps: float
+    repetition: int
+    tpot_target_s: float
+    requests: int
+    met: int
+    goodput_rps: float
+    attainment: float
+    attainment_serial: float
+    attainment_forked: float
+    tpot_serial_mean_s: float
+    outputs_equal_eager: bool
+    flushed: bool
+
+
+class PredictorError(BaseModel):
+    """Error of the step prediction on real steps, relative to the step."""
+
+    kind: Literal["predictor"] = "predictor"
+    environment: Environment
+    phase: str
+    steps: int
+    mae: float
+    bias: float
+    p95: float
+    under_predicted: float
+    recovered_after_steps: int | None = None
+
+
+def arrivals(load_rps: float, horizon_s: float, seed: int, words: int) -> list[Arrival]:
+    """Poisson arrivals, a third of which fork."""
+    rng, now = np.random.default_rng(seed), 0.0
+    out: list[Arrival] = []
+    while (now := now + float(rng.exponential(1 / load_rps))) < horizon_s:
+        prompt = " ".join(rng.choice(WORDS, words)) + f" number {len(out)}"
+        branches = tuple(int(n) for n in rng.integers(12, 40, FANOUT)) if rng.random() < 0.33 else ()
+        out.append(Arrival(now, prompt, int(rng.integers(16, 48)), branches))
+    return out
+
+
+async def serve(url: str, plan: list[Arrival], tpot_s: float, tag: str) -> list[tuple[bool, float, list[list[int]]]]:
+    """Send the plan; for each arrival whether it met its target, its time a token, and its output ids."""
+    limits = httpx.Limits(max_connections=None)
+    async with httpx.AsyncClient(base_url=url, timeout=600, trust_env=False, limits=limits) as client:
+        begun = time.perf_counter()
+
+        async def generate(text: str, tokens: int, group: dict[str, Any]) -> tuple[list[int], float]:
+            params = {"max_new_tokens": tokens, "temperature": 0, "ignore_eos": True, "custom_params": {TAG: group}}
+            ids: list[int] = []
+            first_s = 0.0
+            body = {"text": text, "sampling_params": params, "stream": True}
+            async with client.stream("POST", "/generate", json=body) as response:
+                async for line in response.aiter_lines():
+                    if line.startswith("data: {"):
+                        first_s = first_s or time.perf_counter()
+                        ids = json.loads(line[6:])["output_ids"]
+            return ids, first_s
+
+        async def one(i: int, item: Arrival) -> tuple[bool, float, list[list[int]]]:
+            await asyncio.sleep(max(0.0, begun + item.at_s - time.perf_counter()))
+            sent = time.perf_counter()
+            total = item.tokens + sum(item.branches)
+            slo = {"e2e_s": 0.6 * total * tpot_s + 1.0} if item.branches else {"tpot_s": tpot_s}
+            group = {"id": f"{tag}-{i}", "slo": slo}
+            ids, first_s = await generate(item.prompt, item.tokens, group)
+            outputs = [ids]
+            if item.branches:
+                answers = await asyncio.gather(
+                    *(
+                        generate(f"{item.prompt} part {b}", tokens, group | {"branch": b})
+                        for b, tokens in enumerate(item.branches)
+                    )
+                )
+                outputs += [answer[0] for answer in answers]
+                return time.perf_counter() - sent <= slo["e2e_s"], 0.0, outputs
+            token_s = (time.perf_counter() - first_s) / (item.tokens - 1)
+            return token_s <= tpot_s and first_s - sent <= 2.0, token_s, outputs
+
+        return await asyncio.gather(*(one(i, item) for i, item in enumerate(plan)))
+
+
+def post(url: str, path: str, **body: Any) -> httpx.Response:
+    return httpx.post(url + path, json=body, timeout=60, trust_env=False)
+
+
+def flush(url: str) -> bool:
+    """Flush the cache, which works only when no request is left."""
+    for _ in range(100):
+        if post(url, "/flush_cache").status_code == 200:
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def lone_step_s(url: str) -> float:
+    """Median time a token of a request that runs alone."""
+    plan, times = arrivals(1.0, 6.0, 99, 40), []
+    for i, item in enumerate(plan[:4]):
+        alone = [Arrival(0.0, item.prompt, 40, ())]
+        times.append(asyncio.run(serve(url, alone, 10.0, f"lone-{i}"))[0][1])
+    return statistics.median(times)
+
+
+def prediction_errors(trace: Path, env: Environment) -> list[PredictorError]:
+    """Errors on the steps before and after the prompts grew; the trace is cut where the context a row jumps."""
+    with trace.open(newline="") as file:
+        steps = [row for row in csv.DictReader(file) if float(row["actual_s"] or 0) > 0]
+    error = np.array([(float(s["predicted_s"]) - float(s["actual_s"])) / float(s["actual_s"]) for s in steps])
+    context = np.array([int(s["context_tokens"]) / max(int(s["rows"]), 1) for s in steps])
+    cut = int(np.argmax(context > 250)) or len(steps)
+    smooth = np.array([np.mean(np.abs(error[max(0, i - 9) : i + 1])) for i in range(len(error))])
+    usual = float(np.median(smooth[64:cut]))
+    back = [i for i in range(cut, len(steps)) if smooth[i] <= 1.5 * usual]
+    out = []
+    for phase, part in (("start", error[:64]), ("before", error[64:cut]), ("after", error[cut:])):
+        if len(part):
+            out.append(
+                PredictorError(
+                    environment=env,
+                    phase=phase,
+                    steps=len(part),
+                    mae=float(np.abs(part).mean()),
+                    bias=float(part.mean()),
+                    p95=float(np.percentile(np.abs(part), 95)),
+                    under_predicted=float((part < 0).mean()),
+                    recovered_after_steps=back[0] - cut if phase == "after" and back else None,
+                )
+            )
+    return out
+
+
+@app.command()
+def main(
+    loads: Annotated[list[float], typer.Option(help="Requests a second.")] = [0.5, 1.0, 1.5],  # noqa: B006
+    repetitions: Annotated[int, typer.Option(help="Seeds for each load.")] = 3,
+    horizon_s: Annotated[float, typer.Option(help="Seconds of arrivals in a run.")] = 20.0,
+    stretch: Annotated[float, typer.Option(help="Token target as a multiple of a lone step.")] = 2.5,
+    quick: Annotated[bool, typer.Option(help="One load, one repetition.")] = False,
+    out: Annotated[Path, typer.Option(help="Folder for the records.")] = RESULTS,
+) -> None:
+    """Run all policies at all loads on one server."""
+    if quick:
+        loads, repetitions = loads[1:2] or loads, 1
+    model = embedded_model()
+    env = environment(str(model))
+    folder = Path(tempfile.mkdtemp(prefix="taper-"))
+    config, trace = folder / "server.toml", folder / "steps.csv"
+    config.write_text(f'[branches]\npolicy = "eager"\ntrace = "{trace}"\n')
+    args = [*CPU_ARGS, "--max-total-tokens", "30000", "--grammar-backend", "outlines"]
+    with SGLangServer(model, args, env={"SGL_COMPILED_CONFIG": str(config)}, log=folder / "server.log") as server:
+        tpot_s = stretch * lone_step_s(server.url)
+        console.print(f"token target {tpot_s * 1e3:.0f} ms")
+        for load in loads:
+            for repetition in range(repetitions):
+                _compare(server.url, env, load, repetition, horizon_s, tpot_s, out)
+        # The shift: long prompts, all branches at once.
+        post(server.url, "/set_internal_state", server_args={POLICY_KEY: "eager"})
+        asyncio.run(serve(server.url, arrivals(loads[0], horizon_s, 50, 300), tpot_s, "shift"))
+        flush(server.url)
+        time.sleep(1.0)
+        for record in prediction_errors(trace, env):
+            append(out / "taper_server.jsonl", record)
+            console.print(
+                f"prediction, {record.phase}: {record.steps} steps, MAE {record.mae:.1%}, bias {record.bias:+.1%}, "
+                f"p95 {record.p95:.1%}, under-predicted {record.under_predicted:.0%}"
+            )
+
+
+def _compare(
+    url: str, env: Environment, load: float, repetition: int, horizon_s: float, tpot_s: float, out: Path
+) -> None:
+    """Run the policies on the same arrivals, in an order that rotates with the repetition."""
+    plan, answers, records = arrivals(load, horizon_s, repetition, 40), {}, {}
+    for policy in (*POLICIES[repetition % 3 :], *POLICIES[: repetition % 3]):
+        if post(url, "/set_internal_state", server_args={POLICY_KEY: policy}).json() != [True]:
+            raise RuntimeError(f"the server did not switch to {policy}")
+        answers[policy] = asyncio.run(serve(url, plan, tpot_s, f"{policy}-{load}-{repetition}"))
+        records[policy] = flush(url)
+    for policy, answer in answers.items():
+        good = np.array([met for met, _, _ in answer])
+        forks = np.array([bool(item.branches) for item in plan])
+        record = Run(
+            environment=env,
+            policy=policy,
+            load_rps=load,
+            repetition=repetition,
+            tpot_target_s=tpot_s,
+            requests=len(plan),
+            met=int(good.sum()),
+            goodput_rps=float(good.sum()) / horizon_s,
+            attainment=float(good.mean()),
+            attainment_serial=float(good[~forks].mean()) if (~forks).any() else 1.0,
+            attainment_forked=float(good[forks].mean()) if forks.any() else 1.0,
+            tpot_serial_mean_s=float(np.mean([t for (_, t, _), fork in zip(answer, forks, strict=True) if not fork])),
+            outputs_equal_eager=[a[2] for a in answer] == [a[2] for a in answers["eager"]],
+            flushed=records[policy],
+        )
+        append(out / "taper_server.jsonl", record)
+        console.print(
+            f"{load:.2f}/s #{repetition} {policy:6s} met {record.met}/{record.requests} (serial "
+            f"{record.attainment_serial:.2f}, forked {record.attainment_forked:.2f}), token "
+            f"{record.tpot_serial_mean_s * 1e3:.0f} ms, equal {record.outputs_equal_eager}, flushed {record.flushed}"
+        )
+
+
+if __name__ == "__main__":
+    app()

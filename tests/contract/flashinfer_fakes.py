@@ -17,7 +17,7 @@ from sglang.srt.plugins.hook_registry import HookType, _wrap_fn
 
 from sgl_compiled.compat import TARGETS, load_handler, resolve
 
-HEADS, KV_HEADS, HEAD_DIM = 8, 2, 64
+HEADS, KV_HEADS, HEAD_DIM = 8, 2, 128
 
 
 class Recorder:

@@ -44,6 +44,6 @@ def unique_names(names: Iterable[str]) -> list[str]:
 
 
 def write_prompt(menu: Menu, heading: str, ask: str, words: int) -> str:
-    """Return the prompt: the options with their first ``words`` words each, the question, and what is asked."""
+    """Return the prompt: the options with their first ``words`` words each, the question, and ``ask``."""
     lines = [f"- {option.name}: {' '.join(option.text.split()[:words])}" for option in menu.options]
-    return f"{heading}:\n" + "\n".join(lines) + f"\nQuestion: {menu.question}\n{ask}, as a JSON list: "
+    return f"{heading}:\n" + "\n".join(lines) + f"\nQuestion: {menu.question}\n{ask} "

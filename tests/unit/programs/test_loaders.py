@@ -197,7 +197,4 @@ def test_unique_names(names: list[str]) -> None:
 
 def test_prompt_cuts_words() -> None:
     menu = Menu("1", "Which?", (Option("A", "one two\nthree"), Option("B", "")), frozenset("A"))
-    assert (
-        write_prompt(menu, "Tools", "Pick", 2)
-        == "Tools:\n- A: one two\n- B: \nQuestion: Which?\nPick, as a JSON list: "
-    )
+    assert write_prompt(menu, "Tools", "Pick:", 2) == "Tools:\n- A: one two\n- B: \nQuestion: Which?\nPick: "

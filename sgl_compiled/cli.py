@@ -1,4 +1,4 @@
-"""Command line: ``sgl-compiled demo`` and ``sgl-compiled doctor``."""
+"""Command line: ``sgl-compiled demo``, ``doctor`` and ``calibrate``."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import warnings
 from pathlib import Path
 from typing import Annotated
 
+import httpx
 import typer
 from rich.console import Console
 from rich.table import Table
@@ -58,6 +59,25 @@ def doctor(
     if wrong or reasons:
         raise typer.Exit(1)
     console.print(f"[green]all {len(TARGETS)} targets match")
+
+
+@app.command()
+def calibrate(
+    url: Annotated[str, typer.Option(help="A running server with the plugin.")] = "http://127.0.0.1:30000",
+) -> None:
+    """Measure what passes cost on a server, so that plan='auto' knows from the first request on."""
+    with console.status("Timing passes"):
+        response = httpx.post(url + "/v1/select_k/calibrate", timeout=600, trust_env=False)
+    if response.status_code != httpx.codes.OK:
+        console.print(f"[red]{url} answered {response.status_code}: {response.text[:300]}")
+        raise typer.Exit(1)
+    found = response.json()
+    console.print(
+        f"{found['passes']} passes timed (median error of the fit {found['error']:.0%}): "
+        f"{found['a_ms']:.1f} ms a pass, "
+        f"{found['b_ms']:.3f} ms a token, {1e6 * found['c_ms']:.2f} ns a token and token of prefix, "
+        f"{found['d_ms']:.3f} ms a decision row"
+    )
 
 
 def _model_reasons(model: Path) -> list[str]:

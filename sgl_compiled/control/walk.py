@@ -53,6 +53,8 @@ class Decision:
         Logit of the best legal id minus that of the second best; 0 on a tie.
     label_mass : float
         Share of the full-vocabulary probability that falls on the legal ids.
+    state : State
+        Automaton state in which the decision was taken.
     """
 
     position: int
@@ -62,6 +64,7 @@ class Decision:
     logprobs: FloatArray
     margin: float
     label_mass: float
+    state: State = None
 
     @property
     def logprob(self) -> float:
@@ -102,7 +105,13 @@ def greedy(logprobs: FloatArray) -> int:
 
 
 def decide(
-    row: Row, legal: tuple[int, ...], *, position: int = 0, action: int = 0, choose: Choose = greedy
+    row: Row,
+    legal: tuple[int, ...],
+    *,
+    position: int = 0,
+    action: int = 0,
+    state: State = None,
+    choose: Choose = greedy,
 ) -> Decision:
     """Take one decision.
 
@@ -126,7 +135,7 @@ def decide(
     index = greedy(logits) if choose is greedy else choose(logprobs)
     top = np.partition(logits, -2)[-2:] if len(logits) > 1 else np.array([-np.inf, best])
     mass = float(np.exp(min(local - row.lse, 0.0)))
-    return Decision(position, action, legal, legal[index], logprobs, float(top[1] - top[0]), mass)
+    return Decision(position, action, legal, legal[index], logprobs, float(top[1] - top[0]), mass, state)
 
 
 def forced(automaton: TokenAutomaton, state: State) -> tuple[tuple[int, ...], State]:
@@ -183,7 +192,12 @@ def walk(
             if index is None:
                 return Walk(tuple(tokens), state, tuple(decisions), tuple(nodes), False)
             decision = decide(
-                rows[index], legal, position=position + len(tokens), action=automaton.actions(state), choose=choose
+                rows[index],
+                legal,
+                position=position + len(tokens),
+                action=automaton.actions(state),
+                state=state,
+                choose=choose,
             )
             decisions.append(decision)
             token = decision.token

@@ -24,6 +24,7 @@ class SegmentTrie:
     below: tuple[int, ...]
     ends: Mapping[int, int] = field(repr=False)
     depth: int
+    places: tuple[tuple[int, ...], ...] = field(repr=False)
 
     @classmethod
     def build(cls, segments: Sequence[Sequence[int]]) -> SegmentTrie | None:
@@ -45,12 +46,23 @@ class SegmentTrie:
             if node in ends:
                 return None
             ends[node] = index
-        return cls(tuple(dict(sorted(kids.items())) for kids in children), tuple(below), ends, max(map(len, segments)))
+        depth = max(map(len, segments))
+        return cls(tuple(dict(sorted(kids.items())) for kids in children), tuple(below), ends, depth, _places(children))
 
     @property
     def prefix_free(self) -> bool:
         """Whether no segment is a proper prefix of another (and none is empty)."""
         return all(not self.children[node] for node in self.ends)
+
+
+def _places(children: Sequence[Mapping[int, int]]) -> tuple[tuple[int, ...], ...]:
+    """Tokens on the way to each node, without the scaffold that every choice shares."""
+    places: list[tuple[int, ...]] = [()] * len(children)
+    for node, kids in enumerate(children):
+        for token, child in kids.items():
+            # Nodes are numbered in the order in which they were reached, so a parent's place is known.
+            places[child] = () if not places[node] and len(kids) == 1 else (*places[node], token)
+    return tuple(places)
 
 
 class SlotAutomaton:
@@ -97,6 +109,11 @@ class SlotAutomaton:
             if end is not None and self._allowed_here(chosen) >> end & 1:
                 return (*chosen, end)
         return None
+
+    def place(self, state: SlotState) -> tuple[int, tuple[int, ...]]:
+        """Return the slot, and the tokens of the label begun in it."""
+        chosen, node = state
+        return len(chosen), self._tries[len(chosen)].places[node] if len(chosen) < len(self._tries) else ()
 
     def actions(self, state: SlotState) -> int:
         """Return the number of slots already filled."""

@@ -14,7 +14,7 @@ __all__ = ["CostModel", "OnlineCost", "Sample", "fit"]
 
 @dataclass(frozen=True)
 class CostModel:
-    """``T(tokens, prefix) = a + max(floor, b * tokens) + c * tokens * prefix`` for one pass.
+    """``T = a + max(floor, b * tokens) + c * tokens * prefix + d * rows`` for one pass.
 
     Attributes
     ----------
@@ -24,6 +24,8 @@ class CostModel:
         Per token of the extend: the matrix multiplications.
     c_ms : float
         Per token and token of prefix: attention.
+    d_ms : float
+        Per decision row: the vocabulary's logits.
     floor_ms : float
         Time to read the weights once; on a memory-bound device it hides the first tokens.
     """
@@ -31,11 +33,17 @@ class CostModel:
     a_ms: float
     b_ms: float
     c_ms: float = 0.0
+    d_ms: float = 0.0
     floor_ms: float = 0.0
 
-    def pass_ms(self, tokens: int, prefix: int) -> float:
-        """Predicted milliseconds of an extend of ``tokens`` behind ``prefix`` cached tokens."""
-        return self.a_ms + max(self.floor_ms, self.b_ms * tokens) + self.c_ms * tokens * (prefix + tokens / 2)
+    def pass_ms(self, tokens: int, prefix: int, rows: int = 1) -> float:
+        """Predicted milliseconds of an extend of ``tokens`` behind ``prefix`` cached tokens, reading ``rows`` rows."""
+        work = self.b_ms * tokens + self.d_ms * rows
+        return self.a_ms + max(self.floor_ms, work) + self.c_ms * tokens * (prefix + tokens / 2)
+
+    def shared(self, load: float) -> CostModel:
+        """Return the model of a device on which ``load`` probes of a size share each pass."""
+        return CostModel(self.a_ms, self.b_ms * load, self.c_ms * load, self.d_ms * load, self.floor_ms)
 
     @classmethod
     def roofline(
@@ -53,21 +61,22 @@ class CostModel:
 
 @dataclass(frozen=True)
 class Sample:
-    """One measured pass: tokens computed, tokens cached before them, and its time."""
+    """One measured pass: tokens computed, tokens cached before them, rows read, and its time."""
 
     tokens: int
     prefix: int
+    rows: int
     ms: float
 
 
 def fit(samples: Iterable[Sample]) -> CostModel:
-    """Fit ``a``, ``b`` and ``c`` by non-negative least squares on relative errors.
+    """Fit ``a``, ``b``, ``c`` and ``d`` by non-negative least squares on relative errors.
 
     Relative errors keep a few long prefills from drowning the short passes that plans are made of.
     """
     data = list(samples)
-    assert len(data) >= 3
-    matrix = np.array([[1.0, s.tokens, s.tokens * (s.prefix + s.tokens / 2)] for s in data])
+    assert len(data) >= 4
+    matrix = np.array([[1.0, s.tokens, s.tokens * (s.prefix + s.tokens / 2), s.rows] for s in data])
     times = np.array([s.ms for s in data])
     solution, _ = nnls(matrix / times[:, None], np.ones(len(data)))
     return CostModel(*(float(value) for value in solution))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["CHUNKED", "SERIAL", "Plan", "compositions", "fixed_plan"]
+__all__ = ["CHUNKED", "SERIAL", "Plan", "composition", "compositions", "fixed_plan", "narrowed"]
 
 PlanName = Literal["auto", "root+probe", "chunked", "serial"]
 
@@ -23,10 +23,14 @@ class Plan:
         repeats it.
     passes : tuple of int
         Actions a pass; empty for ``"serial"`` and ``"chunked"``.
+    width : int or None
+        Follow only so many candidates of a later slot, the best of the first slot's ranking; any other winner is a
+        miss and costs one more pass.
     """
 
     name: str
     passes: tuple[int, ...] = ()
+    width: int | None = None
 
     def actions(self, index: int) -> int:
         """Actions that pass ``index`` resolves."""
@@ -40,10 +44,17 @@ CHUNKED = Plan("chunked")
 SERIAL = Plan("serial")
 
 
-def composition(passes: tuple[int, ...]) -> Plan:
-    """Return the plan that resolves so many actions a pass, named after them: ``[2,2]``."""
+def composition(passes: tuple[int, ...], width: int | None = None) -> Plan:
+    """Return the plan that resolves so many actions a pass, named after them: ``[2,2]``, narrowed ``[1,2]~4``."""
     assert passes and all(count > 0 for count in passes)
-    return Plan(f"[{','.join(map(str, passes))}]", passes)
+    narrow = "" if width is None else f"~{width}"
+    return Plan(f"[{','.join(map(str, passes))}]{narrow}", passes, width)
+
+
+def narrowed(plan: Plan, width: int) -> Plan | None:
+    """Return ``plan`` narrowed to ``width`` candidates, where it has a pass that looks ahead behind a ranking."""
+    ranked = len(plan.passes) > 1 and plan.passes[0] == 1 and max(plan.passes[1:]) > 1
+    return composition(plan.passes, width) if ranked else None
 
 
 def compositions(actions: int, max_passes: int) -> Iterator[Plan]:
@@ -81,12 +92,16 @@ def fixed_plan(name: str, actions: int) -> Plan:
         return SERIAL
     if name == "root+probe":
         return Plan(name, (1, actions - 1) if actions > 1 else (1,))
+    body, tilde, narrow = name.partition("~")
     try:
-        passes = tuple(int(part) for part in name.strip("[] ").split(","))
+        passes = tuple(int(part) for part in body.strip("[] ").split(","))
+        width = int(narrow) if tilde else None
     except ValueError:
         raise ValueError(
             f"unknown plan {name!r}; use 'auto', 'root+probe', 'chunked', 'serial' or actions a pass such as '[2,2]'"
         ) from None
     if any(count < 1 for count in passes) or sum(passes) != actions:
         raise ValueError(f"plan {name!r} must add up to the {actions} action(s) of this grammar")
-    return composition(passes)
+    if width is not None and (width < 1 or passes[0] != 1 or len(passes) < 2):
+        raise ValueError(f"plan {name!r}: narrowing needs a first pass of one action, as in '[1,2]~4'")
+    return composition(passes, width)

@@ -1,30 +1,33 @@
-"""Choose the plan with the least predicted time."""
+"""Choose the plan with the least expected time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from sgl_compiled.plan.cost import CostModel
-from sgl_compiled.plan.passes import CHUNKED, Plan, compositions
+from sgl_compiled.plan.memory import RankMemory
+from sgl_compiled.plan.passes import CHUNKED, Plan, compositions, narrowed
 
 __all__ = ["Candidate", "PassSize", "choose", "predict"]
 
 MAX_PASSES = 8
-MAX_CANDIDATES = 128
+MAX_PLANS = 128
+WIDTHS = (2, 4, 8)
 
 
 @dataclass(frozen=True)
 class PassSize:
-    """Tokens of one pass: the path taken so far that is new to the cache, and the tree."""
+    """Tokens of one pass: the path taken so far that is new to the cache, and the tree; and its decision rows."""
 
     path: int
     tree: int
+    rows: int = 1
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A plan, its passes' sizes and its predicted time."""
+    """A plan, its passes' sizes and its expected time."""
 
     plan: Plan
     sizes: tuple[PassSize, ...]
@@ -42,14 +45,21 @@ def predict(sizes: tuple[PassSize, ...], cost: CostModel, *, cached: int, fresh:
     """
     total, prefix, new = 0.0, cached, max(fresh, 1)
     for size in sizes:
-        total += cost.pass_ms(new + size.path + size.tree, prefix)
+        total += cost.pass_ms(new + size.path + size.tree, prefix, size.rows)
         prefix += new + size.path
         new = 0
     return total
 
 
 def choose(
-    actions: int, sizer: Sizer, cost: CostModel, *, cached: int, fresh: int, load: float = 1.0
+    actions: int,
+    sizer: Sizer,
+    cost: CostModel,
+    *,
+    cached: int,
+    fresh: int,
+    load: float = 1.0,
+    ranks: RankMemory | None = None,
 ) -> tuple[Candidate, list[Candidate]]:
     """Return the fastest plan and all candidates, fastest first.
 
@@ -63,19 +73,39 @@ def choose(
         Prompt tokens believed to be in the radix cache, and not.
     load : float
         How many probes compete for the device: width that one probe gets for free under the weight-read floor is
-        paid ``load`` times when as many share the pass.
+        paid when others fill the pass.
+    ranks : RankMemory, optional
+        Admits narrowed plans, with the misses it expects.
     """
-    loaded = CostModel(cost.a_ms, cost.b_ms * load, cost.c_ms * load, cost.floor_ms)
+    loaded = cost.shared(load)
     found: list[Candidate] = []
-    plans = [CHUNKED]
-    for plan in compositions(actions, MAX_PASSES):
-        plans.append(plan)
-        if len(plans) >= MAX_CANDIDATES:
-            break
-    for plan in plans:
+    for plan in _plans(actions, ranks is not None):
         sizes = sizer(plan)
-        if sizes is not None:
-            found.append(Candidate(plan, sizes, predict(sizes, loaded, cached=cached, fresh=fresh)))
+        if sizes is None:
+            continue
+        ms = predict(sizes, loaded, cached=cached, fresh=fresh)
+        if plan.width is not None and ranks is not None:
+            # A miss ends its pass early: what is left of it is asked again, about as large.
+            again = sum(
+                (1 - (1 - ranks.miss(plan.width)) ** (count - 1))
+                * loaded.pass_ms(size.path + size.tree, cached, size.rows)
+                for count, size in zip(plan.passes, sizes, strict=False)
+                if count > 1
+            )
+            ms += again
+        found.append(Candidate(plan, sizes, ms))
     assert found, "the chunked plan has no width and always fits"
     found.sort(key=lambda candidate: candidate.ms)
     return found[0], found
+
+
+def _plans(actions: int, narrow: bool) -> Iterator[Plan]:
+    yield CHUNKED
+    for count, plan in enumerate(compositions(actions, MAX_PASSES)):
+        if count == MAX_PLANS:
+            return
+        yield plan
+        for width in WIDTHS if narrow else ():
+            thin = narrowed(plan, width)
+            if thin is not None:
+                yield thin

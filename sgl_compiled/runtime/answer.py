@@ -14,6 +14,7 @@ from sgl_compiled.grammar.tokenizer import TokenizerInfo
 from sgl_compiled.runtime.engine import Selection
 from sgl_compiled.runtime.schema import (
     CandidateModel,
+    CandidatePlanModel,
     DecisionModel,
     PassModel,
     PlanModel,
@@ -24,6 +25,12 @@ from sgl_compiled.runtime.schema import (
 )
 
 __all__ = ["read_grammar", "read_prompt", "write_response"]
+
+
+SHOWN_PLANS = 6
+
+MAX_CANDIDATES = 1_000
+"""Legal ids of one decision that a response lists."""
 
 
 def read_grammar(body: SelectRequest) -> ActionGrammar:
@@ -55,7 +62,7 @@ def read_prompt(body: SelectRequest, tokenizer: Any) -> list[int]:
 def write_response(selection: Selection, body: SelectRequest, model: str, info: TokenizerInfo) -> SelectResponse:
     """Return the response for a complete selection."""
     compiled = selection.compiled
-    answer = compiled.answer(selection.state)
+    answer = compiled.answer(selection.state, selection.tokens)
     serial = selection.plan.name == "serial" or selection.decoded_tokens > 0
     decisions = [_decision(decision, info, compiled.stop_ids) for decision in selection.decisions]
     passes = [
@@ -78,6 +85,14 @@ def write_response(selection: Selection, body: SelectRequest, model: str, info: 
         plan=PlanModel(
             name="serial" if serial else selection.plan.name,
             requested=body.plan,
+            why=[
+                CandidatePlanModel(
+                    name=candidate.plan.name,
+                    predicted_ms=round(candidate.ms, 3),
+                    positions=sum(size.path + size.tree for size in candidate.sizes),
+                )
+                for candidate in selection.considered[:SHOWN_PLANS]
+            ],
             passes=passes,
             tree_positions=0 if serial else sum(p.positions for p in passes),
             serial_forwards=serial_forwards,
@@ -92,6 +107,14 @@ def write_response(selection: Selection, body: SelectRequest, model: str, info: 
     )
 
 
+def _shown(decision: Decision) -> list[tuple[int, float]]:
+    """Legal ids and their probabilities, by id; only the most probable where there are very many."""
+    pairs = list(zip(decision.legal, np.exp(decision.logprobs).tolist(), strict=True))
+    if len(pairs) > MAX_CANDIDATES:
+        pairs = sorted(sorted(pairs, key=lambda pair: -pair[1])[:MAX_CANDIDATES])
+    return pairs
+
+
 def _decision(decision: Decision, info: TokenizerInfo, stop_ids: frozenset[int]) -> DecisionModel:
     texts = info.vocabulary.token_bytes
     candidates = [
@@ -101,7 +124,7 @@ def _decision(decision: Decision, info: TokenizerInfo, stop_ids: frozenset[int])
             probability=float(probability),
             stop=token in stop_ids,
         )
-        for token, probability in zip(decision.legal, np.exp(decision.logprobs), strict=True)
+        for token, probability in _shown(decision)
     ]
     return DecisionModel(
         position=decision.position,

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,16 @@ from sgl_compiled.errors import GrammarTooLargeError, RequestError, ServerError
 from sgl_compiled.grammar.compile import CompiledGrammar, GrammarCompiler
 from sgl_compiled.grammar.layout import TreeLayout, actions_ahead, decisions_ahead, unfold
 from sgl_compiled.grammar.limits import DEFAULT_LIMITS
+from sgl_compiled.grammar.slots import SlotAutomaton
 from sgl_compiled.grammar.tokenizer import TokenizerInfo
 from sgl_compiled.grammar.tokens import State
 from sgl_compiled.plan.cost import CostModel, OnlineCost, Sample
+from sgl_compiled.plan.memory import PrefixMemory, RankMemory
+from sgl_compiled.plan.narrow import SlotRanking
 from sgl_compiled.plan.passes import Plan
-from sgl_compiled.runtime.payload import encode
+from sgl_compiled.plan.planner import Candidate
+from sgl_compiled.runtime.calibration import load_cost, measure_cost, save_cost, setting
+from sgl_compiled.runtime.payload import encode, encode_star
 from sgl_compiled.runtime.rows import KEY
 from sgl_compiled.runtime.serial import reference_key
 from sgl_compiled.runtime.sizes import plan_for
@@ -51,6 +57,8 @@ class Selection:
     tokens: list[int] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
     passes: list[PassRecord] = field(default_factory=list)
+    considered: tuple[Candidate, ...] = ()
+    ranking: SlotRanking | None = None
     stage: int = 0
     decoded_tokens: int = 0
     complete: bool = False
@@ -70,7 +78,10 @@ class SelectEngine:
         self.manager = manager
         self.capacity = capacity
         self.context_len = int(manager.context_len)
-        self.cost = OnlineCost(_default_cost(manager))
+        self.cost = OnlineCost(load_cost(setting(manager.server_args)) or _default_cost(manager))
+        self.prefixes = PrefixMemory(capacity)
+        self.ranks = RankMemory()
+        self.active = 0
         self._compiler: GrammarCompiler | None = None
         self._compiler_lock = asyncio.Lock()
 
@@ -109,23 +120,54 @@ class SelectEngine:
             The model returned NaN.
         """
         self._check_prompt(compiled, prompt)
+        selection = self._begin(compiled, prompt, plan)
+        self.active += 1
+        try:
+            await self._resolve(selection, http)
+        finally:
+            self.active -= 1
+        return selection
+
+    def _begin(self, compiled: CompiledGrammar, prompt: Sequence[int], plan: str) -> Selection:
+        """Plan a selection; nothing is sent yet."""
+        cached = self.prefixes.cached(prompt)
+        chosen, considered = plan_for(
+            compiled,
+            plan,
+            self.cost.model,
+            cached=cached,
+            fresh=len(prompt) - cached,
+            positions=self._positions(len(prompt)),
+            load=self.active + 1,
+            ranks=self.ranks,
+        )
+        self.prefixes.add(prompt)
         tokens, state = forced(compiled.automaton, compiled.automaton.start)
-        chosen = plan_for(compiled, plan, self.cost.model, prompt_tokens=len(prompt), positions=self._positions(prompt))
-        selection = Selection(compiled, chosen, list(prompt), state, list(tokens))
-        if chosen.name == "serial":
+        selection = Selection(compiled, chosen, list(prompt), state, list(tokens), considered=considered)
+        if isinstance(compiled.automaton, SlotAutomaton):
+            selection.ranking = SlotRanking(compiled.automaton.place, chosen.width)
+        return selection
+
+    async def _resolve(self, selection: Selection, http: Any) -> None:
+        """Send passes until the answer is complete."""
+        compiled = selection.compiled
+        if selection.plan.name == "serial":
             await self._serial(selection, http)
-            return selection
+            return
         while not selection.complete:
             layout = self._layout(selection)
             if not layout.rows:
                 tail, selection.state = forced(compiled.automaton, selection.state)
                 selection.tokens += tail
                 selection.complete = True
-                break
+                return
             rows = await self._pass(selection, layout, http)
             if rows is None:
                 await self._serial(selection, http)
-                return selection
+                return
+            if selection.ranking is not None:
+                for row, spec in zip(rows, layout.rows, strict=True):
+                    selection.ranking.add(spec.state, spec.legal, row.logits)
             step = walk(
                 compiled.automaton,
                 selection.state,
@@ -134,11 +176,16 @@ class SelectEngine:
                 compiled.stop_ids,
                 position=len(selection.tokens),
             )
+            compiled.learn(selection.state, step.tokens)
             selection.tokens += step.tokens
             selection.decisions += step.decisions
             selection.state, selection.complete = step.state, step.complete
             selection.stage += 1
-        return selection
+            if selection.ranking is not None:
+                for decision in step.decisions:
+                    rank = selection.ranking.rank(decision.state, decision.token, decision.legal)
+                    if rank is not None:
+                        self.ranks.observe(rank)
 
     def _check_prompt(self, compiled: CompiledGrammar, prompt: Sequence[int]) -> None:
         if not prompt:
@@ -155,10 +202,10 @@ class SelectEngine:
                 "shorten the prompt or raise --context-length / --max-total-tokens"
             )
 
-    def _positions(self, prompt: Sequence[int]) -> int:
+    def _positions(self, prompt_tokens: int) -> int:
         """Tree tokens that fit beside the prompt and, with the last prompt token, into one prefill chunk."""
         args = self.manager.server_args
-        room = min(self.context_len, self.capacity) - len(prompt) - 2
+        room = min(self.context_len, self.capacity) - prompt_tokens - 2
         chunk = args.chunked_prefill_size
         if chunk and chunk > 0:
             room = min(room, chunk - args.page_size - 1)
@@ -166,19 +213,24 @@ class SelectEngine:
 
     def _layout(self, selection: Selection) -> TreeLayout:
         automaton = selection.compiled.automaton
-        room = self._positions([*selection.prompt, *selection.tokens])
+        room = self._positions(len(selection.prompt) + len(selection.tokens))
         if selection.plan.name != "chunked":
             try:
                 horizon = actions_ahead(automaton, selection.state, selection.plan.actions(selection.stage))
-                return unfold(
-                    automaton, selection.state, horizon, stop_ids=selection.compiled.stop_ids, max_positions=room
-                )
+                if selection.plan.width is not None and selection.ranking is not None:
+                    return unfold(
+                        automaton,
+                        selection.state,
+                        horizon,
+                        stop_ids=selection.compiled.stop_ids,
+                        max_positions=room,
+                        keep=selection.ranking.keep,
+                    )
+                return selection.compiled.unfold(selection.state, horizon, room)
             except GrammarTooLargeError:
                 # A wider tree than the planner's typical one: this pass takes one decision instead.
                 pass
-        return unfold(
-            automaton, selection.state, decisions_ahead(1), stop_ids=selection.compiled.stop_ids, max_positions=room
-        )
+        return selection.compiled.unfold(selection.state, decisions_ahead(1), room)
 
     async def _pass(self, selection: Selection, layout: TreeLayout, http: Any) -> list[Row] | None:
         """Evaluate ``layout`` behind the tokens taken so far; ``None`` if its prompt cannot be kept in the cache."""
@@ -197,7 +249,7 @@ class SelectEngine:
             n_rows, numbers = meta[KEY][0]
             evaluated = len(layout) if n_rows == len(layout.rows) else 0
             cached = int(meta.get("cached_tokens") or 0)
-            self.cost.observe(Sample(len(base) + evaluated - cached, cached, ms))
+            self.cost.observe(Sample(len(base) + evaluated - cached, cached, n_rows, ms))
             selection.passes.append(PassRecord(len(selection.tokens) + evaluated, n_rows, cached, ms))
             if n_rows == len(layout.rows):
                 return _rows(layout, numbers)
@@ -236,6 +288,27 @@ class SelectEngine:
         selection.decisions.clear()
         selection.decoded_tokens = len(out["output_ids"])
 
+    async def calibrate(self) -> tuple[CostModel, list[Sample]]:
+        """Measure the cost of passes, use it from now on, and keep it for the next start of this server."""
+        vocab = self.manager.model_config.vocab_size
+        start = int(time.time() * 1e3) % vocab
+
+        async def send(positions: int, rows: int, prefix: int) -> Sample:
+            # A prompt of its own for each length, so that nothing else has put it into the cache.
+            prompt = [(start + prefix + i * 7) % vocab for i in range(prefix)]
+            custom = encode_star(prefix, positions, rows)
+            sampling = {"custom_params": custom, "max_new_tokens": 1, "temperature": 0.0}
+            begun = time.perf_counter()
+            out = await self._generate(sampling, [*prompt, *([start] * positions)], None)
+            cached = int(out["meta_info"].get("cached_tokens") or 0)
+            return Sample(prefix + positions - cached, cached, rows, 1e3 * (time.perf_counter() - begun))
+
+        room = min(self.context_len, self.capacity) // 2
+        model, samples = await measure_cost(send, longest_prefix=room, widest=self._positions(room))
+        self.cost = OnlineCost(model)
+        save_cost(setting(self.manager.server_args), model)
+        return model, samples
+
     async def _generate(self, sampling_params: dict[str, Any], input_ids: list[int], http: Any) -> dict[str, Any]:
         from sglang.srt.managers.io_struct import GenerateReqInput
 
@@ -264,5 +337,5 @@ def _rows(layout: TreeLayout, numbers: Any) -> list[Row]:
 def _default_cost(manager: Any) -> CostModel:
     """Cost model before anything was measured: order of magnitude by device."""
     if str(manager.server_args.device) == "cpu":
-        return CostModel(a_ms=20.0, b_ms=1.5, c_ms=2e-4)
+        return CostModel(a_ms=60.0, b_ms=4.0, c_ms=2e-4, d_ms=1.0)
     return CostModel(a_ms=2.0, b_ms=0.02, floor_ms=3.5)

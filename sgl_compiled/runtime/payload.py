@@ -12,7 +12,7 @@ from typing import Any
 
 from sgl_compiled.grammar.layout import ROOT, TreeLayout
 
-__all__ = ["Probe", "decode", "encode"]
+__all__ = ["Probe", "decode", "encode", "encode_star"]
 
 _PREFIX = "sgl_compiled_"
 _KEYS = ("base", "parents", "rows", "legal", "counts", "keep")
@@ -64,6 +64,13 @@ def encode(layout: TreeLayout, base: int, *, keep: bool = True) -> dict[str, Any
         [len(row.legal) for row in layout.rows],
         keep,
     )
+    return {_PREFIX + key: value for key, value in zip(_KEYS, values, strict=True)}
+
+
+def encode_star(base: int, positions: int, rows: int) -> dict[str, Any]:
+    """Return the custom parameters of a tree in which every position hangs on the prompt: a pass of a given size."""
+    nodes = list(range(ROOT, rows - 1))
+    values: tuple[Any, ...] = (base, [ROOT] * positions, nodes, [0] * rows, [1] * rows, False)
     return {_PREFIX + key: value for key, value in zip(_KEYS, values, strict=True)}
 
 

@@ -13,9 +13,10 @@ from fastapi.responses import JSONResponse, Response
 from fastapi.routing import APIRoute
 
 from sgl_compiled.errors import ModelError, NumericalError, ServerError, SglCompiledError
+from sgl_compiled.grammar.regex_backends import check_backend
 from sgl_compiled.runtime.answer import read_grammar, read_prompt, write_response
 from sgl_compiled.runtime.engine import SelectEngine
-from sgl_compiled.runtime.schema import SelectRequest, SelectResponse
+from sgl_compiled.runtime.schema import CalibrationModel, SelectRequest, SelectResponse
 
 __all__ = ["add_route"]
 
@@ -64,6 +65,16 @@ def add_route(*_: Any, **__: Any) -> None:
             summary="Choose labels, exactly as grammar-constrained decoding would, without decoding.",
         )
     )
+    app.router.routes.append(
+        _Route(
+            "/v1/select_k/calibrate",
+            calibrate,
+            methods=["POST"],
+            response_model=CalibrationModel,
+            tags=["sgl_compiled"],
+            summary="Measure what passes cost on this server; takes seconds and is kept for the next start.",
+        )
+    )
     app.openapi_schema = None
 
 
@@ -78,6 +89,23 @@ def _get_engine() -> SelectEngine:
     return _engine
 
 
+async def calibrate() -> Any:
+    """Measure what passes cost on this server."""
+    try:
+        model, samples = await _get_engine().calibrate()
+    except ServerError as error:
+        return _error(500, str(error))
+    errors = sorted(abs(model.pass_ms(s.tokens, s.prefix, s.rows) / s.ms - 1) for s in samples)
+    return CalibrationModel(
+        a_ms=model.a_ms,
+        b_ms=model.b_ms,
+        c_ms=model.c_ms,
+        d_ms=model.d_ms,
+        passes=len(samples),
+        error=errors[len(errors) // 2],
+    )
+
+
 async def select_k(body: SelectRequest, request: Request) -> Any:
     """Choose ``k`` labels, or one string of a regex, behind a prompt."""
     engine = _get_engine()
@@ -86,6 +114,8 @@ async def select_k(body: SelectRequest, request: Request) -> Any:
         if body.model is not None and body.model not in (served, engine.manager.model_path):
             raise ModelError(f"model {body.model!r} is not served here; this server has {served!r}")
         grammar = await asyncio.to_thread(read_grammar, body)
+        if body.spelling == "any" and body.regex is not None:
+            check_backend(body.regex, engine.manager.server_args.grammar_backend)
         prompt = await asyncio.to_thread(read_prompt, body, engine.manager.tokenizer)
         compiler = await engine.compiler()
         compiled = await asyncio.to_thread(compiler.compile, grammar, body.spelling)

@@ -7,7 +7,9 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 __all__ = [
+    "CalibrationModel",
     "CandidateModel",
+    "CandidatePlanModel",
     "DecisionModel",
     "PassModel",
     "PlanModel",
@@ -82,7 +84,7 @@ class DecisionModel(BaseModel):
     margin: float = Field(description="Logit of the best legal token minus that of the second best.")
     logprob: float = Field(description="Of the token taken, under the constrained policy.")
     label_mass: float = Field(description="Full-vocabulary probability of all legal tokens together.")
-    candidates: list[CandidateModel]
+    candidates: list[CandidateModel] = Field(description="The legal tokens by id; the 1,000 most probable at most.")
 
 
 class PassModel(BaseModel):
@@ -94,15 +96,35 @@ class PassModel(BaseModel):
     ms: float = Field(description="From sending the pass to having its numbers, in milliseconds.")
 
 
+class CandidatePlanModel(BaseModel):
+    """A plan that was considered."""
+
+    name: str
+    predicted_ms: float
+    positions: int = Field(description="Answer tokens it evaluates, path and trees together.")
+
+
 class PlanModel(BaseModel):
     """How the answer was found."""
 
     name: str
+    why: list[CandidatePlanModel] = Field([], description="For 'auto': the best candidates, fastest first.")
     requested: str
     passes: list[PassModel]
     tree_positions: int
     serial_forwards: int = Field(description="Forwards that token-by-token decoding of this answer takes.")
     forwards: int
+
+
+class CalibrationModel(BaseModel):
+    """What passes cost on this server, in milliseconds (see ``plan.cost.CostModel``)."""
+
+    a_ms: float
+    b_ms: float
+    c_ms: float
+    d_ms: float
+    passes: int = Field(description="Passes that were timed.")
+    error: float = Field(description="Median relative error of the fit on them.")
 
 
 class UsageModel(BaseModel):

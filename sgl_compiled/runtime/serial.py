@@ -134,7 +134,7 @@ class TrieGrammar(BaseGrammarObject):  # type: ignore[misc]
 
     def is_terminated(self) -> bool:
         """Whether the answer is complete."""
-        return bool(self._finished) or not legal_ids(self._compiled.automaton, self._trail[-1], self._compiled.stop_ids)
+        return bool(self._finished) or not self._compiled.automaton.step(self._trail[-1])
 
     def allocate_vocab_mask(self, vocab_size: int, batch_size: int, device: Any) -> torch.Tensor:
         """Allocate a batch's mask in the backend's format."""

@@ -7,11 +7,13 @@ from weakref import WeakKeyDictionary
 
 from sgl_compiled.errors import GrammarTooLargeError, RequestError
 from sgl_compiled.grammar.compile import CompiledGrammar
-from sgl_compiled.grammar.layout import actions_ahead, decisions_ahead, legal_ids, unfold
+from sgl_compiled.grammar.layout import Horizon, TreeLayout, actions_ahead, decisions_ahead, legal_ids, unfold
+from sgl_compiled.grammar.slots import SlotAutomaton
 from sgl_compiled.grammar.tokens import State
 from sgl_compiled.plan.cost import CostModel
+from sgl_compiled.plan.memory import RankMemory
 from sgl_compiled.plan.passes import Plan, fixed_plan
-from sgl_compiled.plan.planner import PassSize, choose
+from sgl_compiled.plan.planner import Candidate, PassSize, choose
 
 __all__ = ["pass_sizes", "plan_for"]
 
@@ -54,10 +56,14 @@ def _measure(compiled: CompiledGrammar, plan: Plan, max_positions: int) -> tuple
                 return tuple(out)
             horizon = actions_ahead(automaton, state, plan.actions(len(out)))
         try:
-            layout = unfold(automaton, state, horizon, stop_ids=compiled.stop_ids, max_positions=max_positions)
+            layout = (
+                compiled.unfold(state, horizon, max_positions)
+                if plan.width is None or not out
+                else _narrow(compiled, state, horizon, max_positions, plan.width)
+            )
         except GrammarTooLargeError:
             return None
-        out.append(PassSize(path, len(layout)))
+        out.append(PassSize(path, len(layout), len(layout.rows)))
         if plan.name == "chunked":
             path, state, ended = _typical(compiled, state, decisions=1)
         else:
@@ -81,32 +87,61 @@ def _typical(
             if taken >= decisions if decisions is not None else automaton.actions(state) >= last:
                 return steps, state, False
             taken += 1
-        following = list(automaton.step(state).values())
-        state = following[len(following) // 2]
+        state = compiled.typical(state)
         steps += 1
 
 
-def plan_for(compiled: CompiledGrammar, name: str, cost: CostModel, *, prompt_tokens: int, positions: int) -> Plan:
-    """Return the plan a request asked for, or the fastest by prediction for ``"auto"``.
+def _narrow(compiled: CompiledGrammar, state: State, horizon: Horizon, limit: int, width: int) -> TreeLayout:
+    """Unfold a tree that follows so many candidates of each decision; which ones hardly changes its size."""
+    return unfold(
+        compiled.automaton,
+        state,
+        horizon,
+        stop_ids=compiled.stop_ids,
+        max_positions=limit,
+        keep=lambda _, children: dict(list(children.items())[:width]),
+    )
+
+
+def plan_for(
+    compiled: CompiledGrammar,
+    name: str,
+    cost: CostModel,
+    *,
+    cached: int,
+    fresh: int,
+    positions: int,
+    load: float = 1.0,
+    ranks: RankMemory | None = None,
+) -> tuple[Plan, tuple[Candidate, ...]]:
+    """Return the plan a request asked for, or the fastest by prediction for ``"auto"`` with all that was considered.
 
     Raises
     ------
     RequestError
         Unknown plan, or one whose trees do not fit.
     """
+    slotted = isinstance(compiled.automaton, SlotAutomaton)
     if name != "auto":
         try:
             plan = fixed_plan(name, compiled.horizon)
         except ValueError as error:
             raise RequestError(str(error)) from None
+        if plan.width is not None and not slotted:
+            raise RequestError(f"plan {name!r}: only slots of labels can be narrowed; use {name.partition('~')[0]!r}")
         if plan.name not in ("serial", "chunked") and pass_sizes(compiled, plan, positions) is None:
             raise RequestError(
                 f"plan {name!r} needs a tree of more than {positions} positions for this grammar; use plan='auto' or "
                 "'chunked'"
             )
-        return plan
-    # Prompts of controllers are shared and repeated, so the cache is taken to hold all but the last token.
-    best, _ = choose(
-        compiled.horizon, lambda plan: pass_sizes(compiled, plan, positions), cost, cached=prompt_tokens - 1, fresh=1
+        return plan, ()
+    best, considered = choose(
+        compiled.horizon,
+        lambda plan: pass_sizes(compiled, plan, positions),
+        cost,
+        cached=cached,
+        fresh=fresh,
+        load=load,
+        ranks=ranks if slotted else None,
     )
-    return best.plan
+    return best.plan, tuple(considered)

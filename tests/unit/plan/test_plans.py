@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sgl_compiled.plan.cost import CostModel, OnlineCost, Sample, fit
+from sgl_compiled.plan.memory import PrefixMemory, RankMemory
+from sgl_compiled.plan.narrow import SlotRanking
 from sgl_compiled.plan.passes import CHUNKED, Plan, compositions, fixed_plan
 from sgl_compiled.plan.planner import PassSize, choose, predict
 
@@ -86,17 +89,20 @@ costs = st.builds(
     a_ms=st.floats(0.1, 50),
     b_ms=st.floats(0.001, 5),
     c_ms=st.floats(1e-6, 1e-3),
+    d_ms=st.floats(0.001, 5),
 )
 
 
 @given(costs, st.randoms(use_true_random=False))
 def test_fit_finds_the_model_that_made_the_samples(model: CostModel, rng: object) -> None:
     samples = [
-        Sample(tokens, prefix, model.pass_ms(tokens, prefix)) for tokens in (1, 4, 60, 300) for prefix in (0, 700, 1400)
+        Sample(tokens, prefix, rows, model.pass_ms(tokens, prefix, rows))
+        for tokens, rows in ((1, 1), (4, 1), (60, 21), (60, 2), (300, 40))
+        for prefix in (0, 700, 1400)
     ]
     fitted = fit(samples)
     for sample in samples:
-        assert fitted.pass_ms(sample.tokens, sample.prefix) == pytest.approx(sample.ms, rel=1e-3)
+        assert fitted.pass_ms(sample.tokens, sample.prefix, sample.rows) == pytest.approx(sample.ms, rel=1e-3)
 
 
 def test_online_cost_follows_the_server() -> None:
@@ -104,7 +110,7 @@ def test_online_cost_follows_the_server() -> None:
     online = OnlineCost(CostModel(a_ms=50, b_ms=0.01))
     for index in range(64):
         tokens = (1, 7, 60, 200, 400)[index % 5]
-        online.observe(Sample(tokens, 1_000, truth.pass_ms(tokens, 1_000)))
+        online.observe(Sample(tokens, 1_000, 1, truth.pass_ms(tokens, 1_000)))
     assert online.model.pass_ms(60, 1_000) == pytest.approx(truth.pass_ms(60, 1_000), rel=0.05)
 
 
@@ -112,5 +118,66 @@ def test_online_cost_waits_for_passes_that_differ() -> None:
     initial = CostModel(a_ms=50, b_ms=0.01)
     online = OnlineCost(initial)
     for _ in range(64):
-        online.observe(Sample(60, 1_000, 10.0))
+        online.observe(Sample(60, 1_000, 1, 10.0))
     assert online.model is initial
+
+
+def test_narrowing_waits_until_winners_come_from_the_top() -> None:
+    """Before anything was seen a narrow tree is a bad bet; when winners keep to the top ranks it pays."""
+    slow = CostModel(a_ms=60, b_ms=4)
+
+    def sizes(plan: Plan) -> tuple[PassSize, ...]:
+        wide = paper_sizes(plan, n=3)
+        if plan.width is None:
+            return wide
+        return tuple(PassSize(size.path, min(size.tree, 3 * plan.width)) for size in wide)
+
+    ranks = RankMemory()
+    before, _ = choose(3, sizes, slow, cached=1_399, fresh=1, ranks=ranks)
+    assert before.plan.width is None
+    for _ in range(60):
+        ranks.observe(0)
+        ranks.observe(1)
+    after, _ = choose(3, sizes, slow, cached=1_399, fresh=1, ranks=ranks)
+    assert after.plan.width is not None
+    assert after.ms < before.ms
+    for _ in range(200):
+        ranks.observe(30)
+    again, _ = choose(3, sizes, slow, cached=1_399, fresh=1, ranks=ranks)
+    assert again.plan.width is None
+
+
+def test_named_narrow_plans() -> None:
+    assert fixed_plan("[1,2]~4", 3) == Plan("[1,2]~4", (1, 2), 4)
+    for bad in ("[2,1]~4", "[3]~2", "[1,2]~0", "[1,2]~x"):
+        with pytest.raises(ValueError, match="plan"):
+            fixed_plan(bad, 3)
+
+
+def test_prefix_memory() -> None:
+    memory = PrefixMemory(capacity_tokens=640, block=64)
+    prompt = list(range(200))
+    assert memory.cached(prompt) == 0
+    memory.add(prompt)
+    assert memory.cached(prompt) == 199
+    assert memory.cached([*prompt[:130], *[7] * 100]) == 128
+    assert memory.cached(prompt[1:]) == 0
+    for start in range(1_000, 3_000, 200):
+        memory.add(list(range(start, start + 200)))
+    assert memory.cached(prompt) == 0
+    memory.add(prompt)
+    memory.clear()
+    assert memory.cached(prompt) == 0
+
+
+def test_slot_ranking_keeps_the_best_of_the_first_slot() -> None:
+    ranking = SlotRanking(lambda state: (state[0], state[1]), 2)
+    ranking.add((0, "start"), (5, 6, 7, 8), np.array([0.1, 3.0, 2.0, -1.0]))
+    ranking.add((1, "start"), (5, 7), np.array([9.0, 1.0]))
+    children = {5: "a", 7: "b", 8: "c"}
+    assert ranking.keep((1, "start"), children) == {5: "a", 7: "b"}
+    assert ranking.keep((1, "elsewhere"), children) == children
+    assert ranking.keep((0, "start"), children) == children
+    assert ranking.rank((1, "start"), 5, (5, 7, 8)) == 1
+    assert ranking.rank((0, "start"), 5, (5, 7, 8)) is None
+    assert ranking.rank((1, "elsewhere"), 5, (5, 7)) is None

@@ -2,7 +2,7 @@
 
 PYTHON ?= python3.11
 CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/sgl_compiled
-LOCK := $(shell cat constraints.txt pyproject.toml | sha256sum | cut -c1-12)
+LOCK := $(shell sha256sum constraints.txt | cut -c1-12)
 # Dependencies only: the checkout comes first on PYTHONPATH, so several checkouts can share one environment.
 VENV ?= $(CACHE)/venv-$(LOCK)
 

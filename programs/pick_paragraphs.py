@@ -2,6 +2,17 @@
 
 python programs/pick_paragraphs.py                                # starts a server with the embedded 135M model
 python programs/pick_paragraphs.py --url http://127.0.0.1:30000   # uses yours
+
+Output with the embedded model, which chooses about as well as chance (``*`` marks a supporting paragraph)::
+
+    How many Publix stores are in the state that borders the east of the state where Hello Love's performer lived in
+    when he died?
+      * Hello Love (song)
+      - The Countess of Parma
+      - Santa Monica, California
+      3 forward passes instead of 22
+    ...
+    3 of 3 the same as serial decoding; all supporting paragraphs (*) among the picked: 0
 """
 
 from __future__ import annotations

@@ -3,6 +3,17 @@
 python programs/route_tools.py                                # starts a server with the embedded 135M model
 python programs/route_tools.py --tools 199                    # the large catalogue
 python programs/route_tools.py --url http://127.0.0.1:30000   # uses yours
+
+Output with the embedded model, which chooses about as well as chance, for ``--tools 10 --requests 2``::
+
+    I want to know the latest news about Tesla and how it has impacted the stock market.
+      ["FinanceTool", "NewsTool"]
+      1 forward passes instead of 10; smallest margin 0.05
+    What are the current interest rates for mortgages, and can you provide me with a comprehensive guide on how to
+    analyze a company's financial statements?
+      ["chatspot", "ChartTool"]
+      1 forward passes instead of 10; smallest margin 0.37
+    2 of 2 the same as serial decoding; the right tools: 1
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,6 +41,8 @@ def serving(model: Path | None, url: str | None, *, tokens: int = 20_000) -> Ite
         )
         with console.status("Converting the embedded model (first time only)"):
             model = embedded_model()
+    # A program that is told to stop must not leave its server behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     server = SGLangServer(model, [*CPU_ARGS, "--grammar-backend", "outlines", "--max-total-tokens", str(tokens)])
     with console.status("Starting the server (about 30 s on two cores)"):
         server.__enter__()

@@ -97,7 +97,7 @@ class UnaryArm(Arm):
 
         def score(names: list[str]) -> list[tuple[float, list[str]]]:
             with Client(engine.url) as client:
-                answer = client.select_k(ask.prompt(), names, 1)
+                answer = client.select_k(ask.prompt(), names, 1, plan="chunked")
             spent.append(_spent(answer))
             return _groups(answer, names, engine.tokenizer)
 

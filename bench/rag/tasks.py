@@ -80,7 +80,7 @@ def _papers(nesting: str) -> Iterator[Task]:
                 root=root,
                 k=3,
                 noun="sections that answer the question",
-                words=25,
+                words=15,
                 evidence=question.evidence,
             )
 
@@ -106,7 +106,7 @@ def _flat(
 
 
 def _musique(_: str) -> Iterator[Task]:
-    return _flat("musique", load_musique(), "Paragraphs", "paragraphs needed to answer it", 3, 20, text=True)
+    return _flat("musique", load_musique(), "Paragraphs", "paragraphs needed to answer it", 3, 12, text=True)
 
 
 def _tools(size: int) -> Callable[[str], Iterator[Task]]:

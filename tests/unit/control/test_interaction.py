@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sgl_compiled.control.interaction import interaction
+from sgl_compiled.control.leaves import leaves
 from sgl_compiled.control.plackett import PlackettLuce
 from sgl_compiled.errors import RequestError
 
@@ -65,6 +66,23 @@ def test_interaction_mass(instances: int) -> None:
         assert brackets(interaction(evidence, outcomes).mass, truth)
 
     sweep(instances, check, toy=unordered, seed=st.integers(0, 99), passes=st.integers(0, 6))
+
+
+@given(slot_toys(constraints=("distinct", "free")), st.integers(0, 99), st.integers(0, 6))
+def test_lower_end_is_the_divergence_between_cells(toy: Toy, seed: int, passes: int) -> None:
+    """No looser than what the cells allow, those that end inside a label included."""
+    _, projection = distributions(toy)
+    outcomes, evidence = toy.outcomes(), toy.partly(seed, passes, "policy")
+    expected = 0.0
+    for cell in leaves(evidence):
+        inside = {
+            outcomes.labels(a.state)
+            for a in toy.answers()
+            if (a.path == cell.path if cell.complete else a.path[: len(cell.path)] == cell.path)
+        }
+        mass = cell.mass("policy")
+        expected += mass * log(mass / sum(projection[labels] for labels in inside))
+    assert interaction(evidence, outcomes).mass.lower == pytest.approx(max(expected, 0.0), abs=1e-9)
 
 
 @pytest.mark.parametrize("constraint", ["distinct", "free"])

@@ -111,6 +111,14 @@ def test_correction_brackets_the_exact_one(
         assert bounds == pytest.approx((weights[label] / total,) * 2, abs=1e-9)
 
 
+@given(single, objectives)
+def test_before_any_pass_every_option_is_possible(toy: Toy, objective: Objective) -> None:
+    evidence = toy.evidence()
+    found = options(evidence, toy.outcomes(), objective)
+    if len(evidence.root.legal) > 1:
+        assert set(found.probabilities.values()) == {Bounds(0.0, 1.0)} and found.label_mass is None
+
+
 def test_no_length_bias() -> None:
     """Two options with equal first tokens' odds: what follows a decision-free token changes nothing."""
     evidence = Evidence(TrieAutomaton([[0], [1, 2, 3, 4, 5, 6]]), STOPS)

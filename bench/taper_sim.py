@@ -2,7 +2,7 @@
 
     python -m bench.taper_sim sweep        # all scenarios, two SLO sets, JSONL and plots
     python -m bench.taper_sim overhead     # time of one decision, 64 requests with 256 branches
-    python -m bench.taper_sim predictor    # error of the step prediction before and after a shift of the workload
+    python -m bench.taper_sim fit TRACE    # the same policies on a cost model fitted to a measured server
 
 The seeds reported (7 and 8) are not those the policy was tuned on (100 to 102).
 """
@@ -21,16 +21,17 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.common import RESULTS, Environment, append, environment
+from bench.taper.cost import fit_linear
 from bench.taper.engine import simulate
 from bench.taper.metrics import Point, point, sustainable_load
 from bench.taper.scenarios import POLICIES, SCENARIOS, SLO_SETS, Scenario
-from bench.taper.workload import make_jobs
+from bench.taper.workload import WorkloadSpec, make_jobs
 from sgl_compiled.branches import StepFeatures, StepTimePredictor, StepView, make_policy
 
 app = typer.Typer(add_completion=False, help=__doc__)
 console = Console()
 MODEL = "roofline: Qwen3-32B bf16 on one H200"
-HORIZON_S = 120.0
+HORIZON_S = 100.0
 
 
 class Header(BaseModel):
@@ -121,6 +122,26 @@ def sweep(
             table.add_row(scenario.name, kind, *("-" if n is None else f"{n:.2f}" for n in numbers))
         console.print(f"{scenario.name}: {time.perf_counter() - started:.0f} s")
     console.print(table)
+
+
+@app.command()
+def fit(
+    trace: Annotated[Path, typer.Argument(help="Trace that a server wrote ([branches] trace).")],
+    kv_tokens: Annotated[int, typer.Option(help="KV capacity of that server, in tokens.")] = 30_000,
+    loads: Annotated[list[float], typer.Option(help="Requests a second.")] = [0.05, 0.1, 0.15, 0.2],  # noqa: B006
+    stretch: Annotated[float, typer.Option(help="Token target as a multiple of a lone step.")] = 2.5,
+    out: Annotated[Path, typer.Option(help="Folder for the record.")] = RESULTS,
+) -> None:
+    """Fit a cost model to a measured server and simulate the policies on it."""
+    cost, error = fit_linear(trace, kv_tokens)
+    console.print(cost, f"median relative error {error:.1%}")
+    workload = WorkloadSpec("conv", share=0.2, fanout=6)
+    scenario = Scenario("fitted", workload, cost, stretch * cost.decode_s(1, 1000), tuple(loads))
+    points = [item for load in loads for item in runs(scenario, load, 7)]
+    for kind in SLO_SETS:
+        summary, mean = summarise(scenario, kind, points)
+        append(out / "taper_sim_fitted.jsonl", summary)
+        console.print(kind, {name: [round(value, 3) for value in values] for name, values in mean.items()})
 
 
 @app.command()

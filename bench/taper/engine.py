@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 
 import numpy as np
 
@@ -84,9 +85,10 @@ class _Server:
         self.extends: deque[_Extend] = deque()
         slots = cost.max_rows
         self.job: list[Outcome | None] = [None] * slots
-        self.free_slots = list(range(slots - 1, -1, -1))
+        self.free_slots = list(range(slots))  # a heap: low slots first, so that few columns are looked at
+        self.used = 0
         self.line, self.tpot, self.deadline = (np.full(slots, np.inf) for _ in range(3))
-        self.after = np.zeros(slots)
+        self.after, self.pace = np.zeros(slots), np.zeros(slots)
         self.stage = [0] * slots
         self.live = np.zeros(slots, dtype=np.int64)
         self.owner, self.context, self.done, self.target, self.waited = (np.zeros(0, dtype=np.int64) for _ in range(5))
@@ -106,10 +108,12 @@ class _Server:
             if job.prompt + job.output > self.free_kv:
                 break
             outcome = self.queue.popleft()
-            slot = self.free_slots.pop()
+            slot = heappop(self.free_slots)
+            self.used = max(self.used, slot + 1)
             self.job[slot] = outcome
             self.free_kv -= job.prompt + job.output
             self.tpot[slot] = self.slo.tpot_s if self.slo.e2e_factor is None or not job.branches else np.inf
+            self.pace[slot] = self.tpot[slot] if np.isfinite(self.tpot[slot]) else 0.0
             self.line[slot] = np.inf
             self.deadline[slot] = job.arrival_s + self.slo.deadline_s(job)
             self.after[slot] = 0.0
@@ -168,7 +172,7 @@ class _Server:
 
     def decode(self) -> None:
         rows = len(self.owner)
-        grouped = rows > np.count_nonzero(self.live)
+        grouped = rows > np.count_nonzero(self.live[: self.used])
         if grouped:
             view = StepView(
                 self.now,
@@ -177,10 +181,10 @@ class _Server:
                 self.done,
                 self.waited,
                 expected_remaining(self.expected, self.done),
-                self.line,
-                self.tpot,
-                self.deadline,
-                self.after,
+                self.line[: self.used],
+                self.tpot[: self.used],
+                self.deadline[: self.used],
+                self.after[: self.used],
                 self._memory_blocked(),
             )
             decision = self.policy.decide(view, self.predictor)
@@ -203,9 +207,8 @@ class _Server:
         self.done += run
         self.waited = np.where(run, 0, self.waited + 1)
         self.log.max_wait_steps = max(self.log.max_wait_steps, int(self.waited.max()))
-        self.line += np.bincount(self.owner[run], minlength=len(self.line)) * np.where(
-            np.isinf(self.tpot), 0.0, self.tpot
-        )
+        tokens = np.bincount(self.owner[run], minlength=self.used)
+        self.line[: self.used] += tokens * self.pace[: self.used]
         self._finish_rows()
 
     def _memory_blocked(self) -> bool:
@@ -243,7 +246,7 @@ class _Server:
         outcome.finish_s = self.now
         self.free_kv += job.prompt + job.output
         self.job[slot] = None
-        self.free_slots.append(slot)
+        heappush(self.free_slots, slot)
         self.line[slot] = self.tpot[slot] = self.deadline[slot] = np.inf
 
 

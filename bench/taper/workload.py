@@ -58,6 +58,9 @@ class WorkloadSpec:
         Spread (log-normal sigma) of the branch lengths of one request.
     hint_sigma : float
         Spread (log-normal sigma) of the declared lengths around the true ones.
+    drawn : bool
+        Branches are answers of their own, with lengths drawn from the trace (conv for mixed); otherwise they share out
+        the tokens of one answer.
     """
 
     family: Family

@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 Agree = Callable[[list[bool]], list[bool]]
 _ROW = "_sgl_compiled_row"
 _SWEEP_STEPS = 4096
+_LOOK_AT = 256  # waiting requests whose age is looked at
 
 
 @dataclass(slots=True)
@@ -112,13 +113,14 @@ class BranchRuntime:
     def choose(self, reqs: Sequence[Any], context_tokens: Sequence[int], waiting: Sequence[Any]) -> list[bool]:
         """Rows that run in the next step; a row that is being aborted always does, to be cleaned up.
 
-        `waiting` are the requests that found no memory, the longest wait first.
+        `waiting` are the requests that found no memory.
         """
         rows = [self.row_of(req) for req in reqs]
         run = [True] * len(reqs)
         if self.leader:
             now_s, limit_s = self.clock(), self.settings.slo["default"].ttft_s
-            blocked = bool(waiting) and now_s - waiting[0].time_stats.scheduler_recv_time > limit_s
+            oldest_s = min((req.time_stats.scheduler_recv_time for req in waiting[:_LOOK_AT]), default=now_s)
+            blocked = now_s - oldest_s > limit_s
             view = self.table.view(now_s, rows, context_tokens, [len(req.output_ids) for req in reqs], blocked)
             decision = self.policy.decide(view, self.predictor)
             run = (decision.run | np.array([req.to_finish is not None for req in reqs])).tolist()
@@ -144,19 +146,21 @@ class BranchRuntime:
 
     def turn(self, batch: Any) -> None:
         """Learn from the turn of the loop that just ended; `batch` is what it launched, None if it idled."""
-        if not self.active:
-            self._turn_s = self._before = None
-            return
         now_s = self.clock()
         launched = _launched(batch)
         launched.record, self._record = self._record if launched.decode else None, None
         measured = self._before if self.overlap else launched
         if self._turn_s is not None and measured is not None:
             self._learn(measured, now_s - self._turn_s)
-        idle = launched.decode is None and not launched.extend_tokens
-        self._turn_s, self._before = (None, None) if idle else (now_s, launched)
-        if idle:
+        self._turn_s, self._before = now_s, launched
+        if launched.decode is None and not launched.extend_tokens:
+            self.rest()
+
+    def rest(self) -> None:
+        """Stop measuring: no request is grouped, or none is left."""
+        if self.active:
             self.active = False
+            self._turn_s = self._before = None
             self._pending = _Pending()
             self.telemetry.flush()
 

@@ -83,6 +83,7 @@ def update_running_batch(original: Any, scheduler: Any, batch: Any) -> Any:
     """Run the original on the rows that the policy admits."""
     runtime = runtime_of(scheduler)
     if not runtime.grouped(batch.reqs) or not _can_park(scheduler):
+        runtime.rest()
         return original(scheduler, batch)
     before = len(batch.reqs)
     batch.filter_batch()

@@ -114,13 +114,12 @@ def test_a_malformed_tag_runs_ungrouped():
     assert len(loop.finished) == 4
 
 
-@given(st.integers(0, 10**6), st.sampled_from(["off", "cap:2", "taper"]))
-@settings(max_examples=25, deadline=None)
-def test_random_faults_lose_nothing(seed, policy):
+def run_with_faults(seed: int, policy: str, until_s: float) -> Loop:
     """Arrivals, aborts of rows and of parents, memory shortage and policy changes, all at random."""
-    rng, loop, sent = random.Random(seed), Loop(policy), 0
-    for step in range(400):
-        if rng.random() < 0.1:
+    rng, loop, sent, step = random.Random(seed), Loop(policy), 0, 0
+    while loop.now < until_s:
+        step += 1
+        if rng.random() < 0.1 or not loop.running_batch.reqs:
             new = group(f"g{step}", rng.randint(1, 6), rng.randint(2, 60), parent=f"p{step}", slo={"tpot_s": 0.02})
             loop.waiting_queue += [*new, Req(f"s{step}", rng.randint(2, 40))]
             sent += len(new) + 1
@@ -129,17 +128,31 @@ def test_random_faults_lose_nothing(seed, policy):
         if everyone and rng.random() < 0.1:
             received.append(seam.AbortReq(rid=rng.choice(everyone).rid))
         if rng.random() < 0.03:
-            received.append(seam.AbortReq(rid=f"p{rng.randrange(400)}"))
+            received.append(seam.AbortReq(rid=f"p{rng.randint(max(step - 100, 0), step)}"))
         if rng.random() < 0.05:
             loop.runtime.set_policy(rng.choice(["off", "eager", "cap:3", "taper"]))
         loop.turn(received, memory=rng.random() > 0.05)
-        assert len(set(loop.masks[-1])) == len(loop.masks[-1]) if loop.masks else True
+        assert len(set(loop.masks[-1])) == len(loop.masks[-1])
     drain(loop)
-    assert len(loop.finished) == sent
-    assert len({req.rid for req in loop.finished}) == sent
+    assert len(loop.finished) == len({req.rid for req in loop.finished}) == sent
     for req in loop.finished:
         assert req.to_finish or req.output_ids == list(range(req.length))
     assert loop.runtime.parked is None
+    return loop
+
+
+@given(st.integers(0, 10**6), st.sampled_from(["off", "cap:2", "taper"]))
+@settings(max_examples=20, deadline=None)
+def test_random_faults_lose_nothing(seed, policy):
+    run_with_faults(seed, policy, until_s=6.0)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("policy", ["off", "taper"])
+def test_half_an_hour_of_random_faults(policy):
+    loop = run_with_faults(4, policy, until_s=1800.0)
+    loop.runtime.table.forget_idle(loop.now + 601.0)
+    assert not loop.runtime.table.groups
 
 
 class Prompted:

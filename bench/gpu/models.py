@@ -18,7 +18,7 @@ def write_tokenizer(folder: Path) -> Any:
     """Train a byte-level BPE tokenizer on the texts of ``pydoc`` (part of Python) and save it."""
     from pydoc_data.topics import topics
 
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers  # type: ignore[import-untyped]
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
     raw = Tokenizer(models.BPE())

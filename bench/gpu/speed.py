@@ -147,10 +147,21 @@ def _pick(
 ) -> Request:
     async def send(index: int) -> bool:
         answer = await client.select(prompts[index], labels, picks, plan)
-        seen[plan] = {"plan": answer.plan.name, "positions": [one.positions for one in answer.plan.passes]}
+        facts = seen.setdefault(plan, {"labels": {}})
+        facts |= {"plan": answer.plan.name, "positions": [one.positions for one in answer.plan.passes]}
+        facts["labels"][index] = answer.labels
         return len(set(answer.labels)) == picks and set(answer.labels) <= set(labels)
 
     return send
+
+
+def _facts(seen: dict[str, Any], plan: str, clients: int) -> dict[str, Any]:
+    """Return a plan's shape, and for how many prompts its labels are those of serial decoding."""
+    if plan not in seen:
+        return {}
+    mine, serial = seen[plan]["labels"], seen["serial"]["labels"]
+    same = sum(mine[index] == serial[index] for index in range(clients))
+    return {"plan": seen[plan]["plan"], "positions": seen[plan]["positions"], "same_as_serial": f"{same}/{clients}"}
 
 
 def _regex(client: BenchClient, prompts: Sequence[list[int]], pattern: str, most_tokens: int) -> Request:
@@ -175,7 +186,7 @@ async def select(client: BenchClient, vocabulary: int, sizes: Sizes, results: Re
                 measured = await rounds(arms, clients, sizes.repeats)
                 workload = {"prompt_tokens": tokens, "n": picks, "k": len(labels), "clients": clients}
                 for record in records(stage, workload, measured):
-                    record.correctness |= seen.get(record.arm.removeprefix("select_k "), {})
+                    record.correctness |= _facts(seen, record.arm.removeprefix("select_k "), clients)
                     results.add(record)
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from sgl_compiled.errors import GrammarError, GrammarTooLargeError
 from sgl_compiled.grammar.form import TEMPLATES, Constraint, SlotForm, Template
 from sgl_compiled.grammar.limits import DEFAULT_LIMITS
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
 __all__ = ["ActionGrammar", "Order", "checked_form"]
 
@@ -22,7 +25,8 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 class ActionGrammar:
     """A finite choice: ``k`` labels in a template, the strings of a regex, or literals around slots.
 
-    Build one with :meth:`from_labels`, :meth:`from_regex` or :meth:`from_form`; the constructor does not validate.
+    Build one with :meth:`from_labels`, :meth:`from_regex`, :meth:`from_form`, :meth:`from_json_schema`,
+    :meth:`from_model` or :meth:`from_tools`; the constructor does not validate.
     """
 
     labels: tuple[str, ...] = ()
@@ -104,6 +108,33 @@ class ActionGrammar:
         form = _read_parts(parts)
         form.check_unambiguous()
         return cls(slot_form=form)
+
+    @classmethod
+    def from_json_schema(cls, schema: Mapping[str, Any]) -> ActionGrammar:
+        """Choose a JSON value of a schema that admits finitely many (subset: ``docs/semantics.md``)."""
+        from sgl_compiled.grammar.json_schema import read_schema
+
+        return cls(slot_form=read_schema(schema))
+
+    @classmethod
+    def from_model(cls, model: type[BaseModel]) -> ActionGrammar:
+        """Choose the fields of a pydantic model: literals, enums, booleans, small ranges, lists, nested models.
+
+        Raises
+        ------
+        GrammarError
+            A field with infinitely many values; the message names it.
+        """
+        from sgl_compiled.grammar.model import model_schema
+
+        return cls.from_json_schema(model_schema(model))
+
+    @classmethod
+    def from_tools(cls, tools: Sequence[Mapping[str, Any]]) -> ActionGrammar:
+        """Choose one of ``tools`` (as in the OpenAI API) and its arguments: ``{"name": ..., "arguments": {...}}``."""
+        from sgl_compiled.grammar.json_schema import tools_schema
+
+        return cls.from_json_schema(tools_schema(tools))
 
     def form(self) -> SlotForm:
         """Return the slot form of every grammar but a regex."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import platform
 import statistics
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -11,6 +9,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel
+
+import bench.common
 
 Status = Literal["passed", "wrong", "timeout", "error"]
 
@@ -64,28 +64,21 @@ class Results:
             sink.write(record.model_dump_json(exclude_none=True) + "\n")
 
 
-def environment(**extra: Any) -> dict[str, Any]:
-    """Return the machine, the packages and the settings of a run."""
+def environment(model: str, **extra: Any) -> dict[str, Any]:
+    """Return what all benchmarks note of a run, the GPU and its libraries, and ``extra``."""
     import torch
 
     gpu = None
     if torch.cuda.is_available():
         properties = torch.cuda.get_device_properties(0)
         gpu = {"name": properties.name, "memory_gb": round(properties.total_memory / 1e9, 1)}
-    names = ("sgl_compiled", "sglang", "torch", "flashinfer-python", "triton", "xgrammar", "llguidance", "outlines")
-    return {
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "cpu_count": os.cpu_count(),
-        "gpu": gpu,
-        "cuda": torch.version.cuda,
-        "packages": {name: _version(name) for name in names},
-        **extra,
-    }
+    common = bench.common.environment(model).model_dump()
+    common["versions"] |= {name: _version(name) for name in ("flashinfer-python", "triton", "xgrammar")}
+    return {**common, "gpu": gpu, "cuda": torch.version.cuda, **extra}
 
 
-def _version(name: str) -> str | None:
+def _version(name: str) -> str:
     try:
         return version(name)
     except PackageNotFoundError:
-        return None
+        return "not installed"

@@ -47,14 +47,17 @@ class Bench:
         self.sizes = CPU_SIZES if dry else Sizes()
         # xgrammar cannot mask logits on a CPU.
         self.grammar = "outlines" if dry else "xgrammar"
+        self._server: SGLangServer | None = None
+        self._key: Any = None
 
     def model(self, kind: str) -> Path:
         """Return the model of ``kind`` (``"exact"`` or ``"speed"``), written on first use."""
-        folder = self.folder / kind
+        # One tiny model is enough for a dry run, and one server then serves both stages.
+        folder = self.folder / ("exact" if self.dry else kind)
         if (folder / "config.json").exists():
             return folder
         folder.mkdir(parents=True, exist_ok=True)
-        if kind == "exact" or self.dry:
+        if folder.name == "exact":
             return write_random_llama(folder, EXACT_CPU if self.dry else EXACT_GPU)
         return write_dummy_qwen(folder, QWEN_7B)
 
@@ -75,33 +78,42 @@ class Bench:
         extra: tuple[str, ...] = (),
         **how: str,
     ) -> None:
-        """Start a server, run the named pieces of work on it, each under the limit; a failure costs its piece only."""
+        """Run the named pieces of work on a server, each under the limit; a failure costs its piece only."""
         env = {} if plugin else {"SGLANG_PLUGINS": "__none__"}
         if not self.dry:
             env["SGLANG_USE_CPU_ENGINE"] = "0"
-        log = self.results.path.with_suffix(f".{name}.log")
-        server = SGLangServer(
-            self.model(kind), [*self.args(kind, **how), *extra], env=env, log=log, timeout_s=self.start_s
-        )
-        console.rule(f"{name}: {' '.join(server.command[3:])}")
-        start = time.perf_counter()
         try:
-            with time_limit(self.start_s + 30):
-                server.__enter__()
+            server = self.start(name, self.model(kind), [*self.args(kind, **how), *extra], env)
         except Exception as error:
             # Whatever keeps one server from starting, the other stages are worth having.
             self.fail(name, "server", error)
-            server.stop()
             return
-        console.print(f"ready after {time.perf_counter() - start:.0f} s")
-        try:
-            for arm, piece in work.items():
+        for arm, piece in work.items():
+            if server.alive():
                 self.piece(name, arm, server, piece)
-                if not server.alive():
-                    console.print(f"[red]the server stopped; its log {log} ends:\n{server.log_text()[-3000:]}")
-                    break
-        finally:
-            server.stop()
+            else:
+                self.fail(name, arm, RuntimeError(f"the server had stopped: {server.log_text()[-3000:]}"))
+
+    def start(self, name: str, model: Path, args: list[str], env: dict[str, str]) -> SGLangServer:
+        """Return a server with these settings: the one that runs, or a new one in its place."""
+        key = (model, args, env)
+        if self._server is not None and self._server.alive() and self._key == key:
+            return self._server
+        self.close()
+        log = self.results.path.with_suffix(f".{name}.log")
+        server = SGLangServer(model, args, env=env, log=log, timeout_s=self.start_s)
+        console.rule(f"{name}: {' '.join(server.command[3:])}")
+        start = time.perf_counter()
+        with time_limit(self.start_s + 30):
+            self._server, self._key = server.__enter__(), key
+        console.print(f"ready after {time.perf_counter() - start:.0f} s")
+        return server
+
+    def close(self) -> None:
+        """Stop the server that runs."""
+        if self._server is not None:
+            self._server.stop()
+        self._server = None
 
     def piece(self, name: str, arm: str, server: SGLangServer, work: Work) -> None:
         async def run() -> None:
@@ -215,7 +227,7 @@ def main(
     if unknown:
         raise typer.BadParameter(f"unknown stages {sorted(unknown)}; there are {', '.join(STAGES)}")
     start = time.perf_counter()
-    results = Results(out, environment(dry_run=dry_run, model="tiny random Llama" if dry_run else "Qwen2.5-7B shape"))
+    results = Results(out, environment("tiny random Llama" if dry_run else "Qwen2.5-7B shape", dry_run=dry_run))
     with tempfile.TemporaryDirectory() as scratch:
         bench = Bench(results, models or Path(scratch), dry=dry_run, limit_s=limit_s, start_s=start_s)
         work: dict[str, Callable[[], None]] = {
@@ -224,11 +236,14 @@ def main(
             "llguidance": bench.llguidance,
             "plain": bench.plain,
         }
-        for stage in chosen:
-            if time.perf_counter() - start > total_s:
-                bench.fail(stage, "all", StageTimeoutError(f"not started: {total_s:.0f} s were over"))
-                continue
-            work[stage]()
+        try:
+            for stage in chosen:
+                if time.perf_counter() - start > total_s:
+                    bench.fail(stage, "all", StageTimeoutError(f"not started: {total_s:.0f} s were over"))
+                else:
+                    work[stage]()
+        finally:
+            bench.close()
     summary(results)
     console.print(f"{out}: {len(results.records)} records in {time.perf_counter() - start:.0f} s")
     if any(record.status != "passed" for record in results.records):

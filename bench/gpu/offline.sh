@@ -25,5 +25,5 @@ stages=$(sed 's/kernels,\?//' <<<"$stages")
 left=$((limit - SECONDS + start))
 if [[ -n $stages && $left -gt 60 ]]; then
     timeout --signal=INT --kill-after=20 "$left" \
-        python3 -m bench.gpu.run --stages "$stages" --out "$out/run.jsonl" --total-s "$((left - 60))" --limit-s 90
+        python3 -m bench.gpu.run --stages "$stages" --out "$out/run.jsonl" --total-s "$((left - 60))" --limit-s 150
 fi

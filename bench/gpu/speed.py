@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -243,13 +242,11 @@ async def plain(client: BenchClient, vocabulary: int, sizes: Sizes, results: Res
         return int(answer["meta_info"]["completion_tokens"]) == sizes.decode_tokens
 
     for clients in sizes.clients:
-        start = time.perf_counter()
         measured = await rounds({"plugin on" if plugin else "plugin off": send}, clients, sizes.rounds(clients))
         workload = {
             "prompt_tokens": sizes.prompts[0],
             "decode_tokens": sizes.decode_tokens,
             "clients": clients,
-            "wall_s": round(time.perf_counter() - start, 3),
         }
         for record in records("plain", workload, measured):
             results.add(record)

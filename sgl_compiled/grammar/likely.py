@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sgl_compiled.errors import GrammarTooLargeError
+from sgl_compiled.errors import GrammarError, GrammarTooLargeError
 from sgl_compiled.grammar.layout import ROOT, DecisionRow, Horizon, TreeLayout, legal_ids
 from sgl_compiled.grammar.limits import Limits
 from sgl_compiled.grammar.spellings import SpellingAutomaton
@@ -75,7 +75,13 @@ def unfold_likely(
             node = root if index == ROOT else nodes[index]
             if not horizon(node.state, node.above):
                 continue
-            legal = legal_ids(automaton, node.state, stop_ids)
+            try:
+                legal = legal_ids(automaton, node.state, stop_ids)
+            except GrammarError:
+                # No token continues here: an error for the walk that gets here, not for one that does not.
+                if index == ROOT:
+                    raise
+                continue
             following = likely = automaton.step(node.state)
             decides = len(legal) > 1
             if decides:

@@ -1,31 +1,16 @@
-"""Public bug reports on constrained decoding, reduced to toy models: the walk over the full legal set.
-
-The inputs lie beside the checkout, in ../shared/cases; each row names its report.
-"""
+"""Public bug reports on constrained decoding, reduced to toy models: the walk over the full legal set."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from itertools import permutations, product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from sgl_compiled.errors import GrammarError, SglCompiledError
-from sgl_compiled.grammar.automaton import ByteAutomaton
 from sgl_compiled.grammar.legality import AnySpelling
 from sgl_compiled.grammar.regex import compile_regex, require_finite
-from sgl_compiled.grammar.vocabulary import Vocabulary
-
-PATH = Path(__file__).resolve().parents[4] / "shared" / "cases" / "cases.jsonl"
-CASES = [json.loads(line) for line in PATH.read_text().splitlines()] if PATH.is_file() else []
-BY_ID = {case["id"]: case for case in CASES}
-
-if not CASES:
-    pytest.skip("the case file ../shared/cases/cases.jsonl is not beside this checkout", allow_module_level=True)
+from tests.cases import BY_ID, CASES, language, logits, toy_vocabulary, width
 
 
 def of_kind(*kinds: str) -> list[Any]:
@@ -36,62 +21,9 @@ def of_kind(*kinds: str) -> list[Any]:
     ]
 
 
-def toy_vocabulary(tokenizer: dict[str, Any], width: int = 0) -> Vocabulary:
-    rows: list[bytes | None] = [None] * max(width, 1 + max(entry["id"] for entry in tokenizer["vocab"]))
-    for entry in tokenizer["vocab"]:
-        if not entry.get("special"):
-            rows[entry["id"]] = bytes.fromhex(entry["hex"]) if "hex" in entry else entry["t"].encode()
-    return Vocabulary(tuple(rows), frozenset(tokenizer["stop_ids"]))
-
-
-def texts(given: dict[str, Any]) -> Iterator[str]:
-    """Every answer of a label case."""
-    template = given.get("labels_template")
-    labels = given["labels"] if template is None else [template["format"].format(i=i) for i in range(template["n"])]
-    form = given.get("serialize", {"kind": "raw"})
-    k = given.get("k", 1)
-    order = given.get("order", "ordered")
-    for size in k if isinstance(k, list) else [k]:
-        chosen = permutations(labels, size) if given.get("distinct", True) else product(labels, repeat=size)
-        for answer in chosen:
-            if order == "unordered" and [labels.index(label) for label in answer] != sorted(map(labels.index, answer)):
-                continue
-            if form["kind"] == "raw":
-                yield "".join(answer) if size == 1 else form.get("separator", ", ").join(answer)
-            else:
-                yield json.dumps({form["key"]: list(answer)}, ensure_ascii=False)
-
-
-def language(given: dict[str, Any]) -> ByteAutomaton:
-    if "regex" in given:
-        return require_finite(compile_regex(given["regex"]))
-    return ByteAutomaton.from_strings(text.encode() for text in texts(given))
-
-
-def logits(given: dict[str, Any], spelled: list[int], text: bytes, vocabulary: Vocabulary) -> np.ndarray:
-    """The toy model's row after the tokens taken so far."""
-    if "logits_row" in given:
-        return np.array(given["logits_row"], float)
-    names = {entry["id"]: entry["t"] for entry in given["tokenizer"]["vocab"]}
-    ids = {name: index for index, name in names.items()}
-    row = np.array([-50 - 0.01 * index for index in range(len(vocabulary))])
-    scores = given["scores"]
-    for name, value in scores.get("default", {}).items():
-        row[ids[name]] = value
-    taken = [names[index] for index in spelled]
-    # The most particular rule comes last: exact tokens before exact text before the default.
-    for key, here in (("after_text", text.decode(errors="replace")), ("after_tokens", taken)):
-        for rule in scores.get("rules", []):
-            if rule.get(key) == here:
-                for name, value in rule["scores"].items():
-                    row[ids[name]] = float(value)
-    return row
-
-
 def serial_greedy(given: dict[str, Any]) -> tuple[list[int], bytes, int | None]:
     """Token ids, text and stop id of the walk; the stop id is None where only one text was left."""
-    width = given.get("logits_width", len(given.get("logits_row", [])))
-    vocabulary = toy_vocabulary(given["tokenizer"], width)
+    vocabulary = toy_vocabulary(given["tokenizer"], width(given))
     spelling = AnySpelling(language(given), vocabulary)
     state, taken, text = spelling.start, list[int](), b""
     while True:

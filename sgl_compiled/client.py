@@ -3,16 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 import httpx
+from pydantic import BaseModel
 
 from sgl_compiled.errors import GrammarError, ServerError, SglCompiledError
+from sgl_compiled.grammar.model import finite_schema, read_model
 from sgl_compiled.runtime.schema import SelectResponse
 
-__all__ = ["AsyncClient", "Client", "request_body"]
+__all__ = ["AsyncClient", "Client", "ModelSelection", "request_body"]
 
 _PATH = "/v1/select_k"
+M = TypeVar("M", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class ModelSelection(Generic[M]):
+    """A chosen instance.
+
+    Attributes
+    ----------
+    value : instance of the model
+    response : SelectResponse
+        The choice it was read from, with its evidence.
+    """
+
+    value: M
+    response: SelectResponse
 
 
 def request_body(
@@ -80,6 +99,17 @@ class Client:
         """
         return _read(self._http.post(_PATH, json=request_body(prompt, labels, k, **options)))
 
+    def select_model(self, prompt: str | Sequence[int] | None, model: type[M], **options: Any) -> ModelSelection[M]:
+        """Choose the fields of a pydantic ``model`` behind ``prompt``; ``options`` as in :func:`request_body`.
+
+        Raises
+        ------
+        GrammarError
+            A field of the model has infinitely many values, or a validator refuses the values chosen.
+        """
+        response = self.select_k(prompt, json_schema=finite_schema(model), **options)
+        return ModelSelection(read_model(model, response.text), response)
+
     def close(self) -> None:
         """Close the connections."""
         self._http.close()
@@ -102,6 +132,13 @@ class AsyncClient:
     ) -> SelectResponse:
         """See :meth:`Client.select_k`."""
         return _read(await self._http.post(_PATH, json=request_body(prompt, labels, k, **options)))
+
+    async def select_model(
+        self, prompt: str | Sequence[int] | None, model: type[M], **options: Any
+    ) -> ModelSelection[M]:
+        """See :meth:`Client.select_model`."""
+        response = await self.select_k(prompt, json_schema=finite_schema(model), **options)
+        return ModelSelection(read_model(model, response.text), response)
 
     async def aclose(self) -> None:
         """Close the connections."""

@@ -8,8 +8,9 @@ from pydantic import BaseModel, ValidationError
 from pydantic.errors import PydanticInvalidForJsonSchema
 
 from sgl_compiled.errors import GrammarError
+from sgl_compiled.grammar.json_schema import read_schema
 
-__all__ = ["model_schema", "read_model"]
+__all__ = ["finite_schema", "model_schema", "read_model"]
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -28,6 +29,13 @@ def model_schema(model: type[BaseModel]) -> dict[str, Any]:
         return model.model_json_schema()
     except PydanticInvalidForJsonSchema as error:
         raise GrammarError(f"{model.__name__} has a field that JSON cannot hold: {error}") from None
+
+
+def finite_schema(model: type[BaseModel]) -> dict[str, Any]:
+    """Return the schema of a model whose fields all have finitely many values; see :func:`model_schema`."""
+    schema = model_schema(model)
+    read_schema(schema)
+    return schema
 
 
 def read_model(model: type[M], text: str) -> M:

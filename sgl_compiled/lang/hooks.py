@@ -24,7 +24,7 @@ def execute(original: Callable[..., None], self: Any, other: Any) -> None:
     with Client(backend.base_url, backend.api_key) as client:
         answer = client.select_k(self.text_, **other.body)
     name = other.name
-    self.variables[name] = answer.text if "regex" in other.body else answer.labels
+    self.variables[name] = other.value(answer)
     self.meta_info[name] = answer.model_dump()
     self.text_ += answer.text
     self.variable_event[name].set()

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from bench.gpu import run
 from bench.gpu.exactness import Tree, deviation, random_layout, rows_of
 from bench.gpu.limits import StageTimeoutError, time_limit
 from bench.gpu.records import Latency, Record, Results
@@ -71,3 +74,87 @@ def test_latencies() -> None:
     latency = Latency.of([3.0, 1.0, 2.0])
     assert (latency.requests, latency.p50_ms, latency.p90_ms) == (3, 2.0, 3.0)
     assert Record(stage="s", arm="a", status="error").latency is None
+
+
+class FakeServer:
+    """Stands for a server whose start and death a test decides."""
+
+    started: list[list[str]] = []
+    fail = False
+
+    def __init__(self, model: Path, args: list[str], **_: Any) -> None:
+        self.command = ["python", "-m", "server", str(model), *args]
+        self.url = "http://127.0.0.1:9"
+        self.running = False
+
+    def __enter__(self) -> FakeServer:
+        if FakeServer.fail:
+            raise RuntimeError("no memory")
+        FakeServer.started.append(self.command)
+        self.running = True
+        return self
+
+    def alive(self) -> bool:
+        return self.running
+
+    def stop(self) -> None:
+        self.running = False
+
+    def log_text(self) -> str:
+        return "last words"
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> run.Bench:
+    monkeypatch.setattr(run, "SGLangServer", FakeServer)
+    monkeypatch.setattr(FakeServer, "started", [])
+    (tmp_path / "exact").mkdir()
+    (tmp_path / "exact" / "config.json").write_text("{}")
+    return run.Bench(Results(tmp_path / "run.jsonl", {}), tmp_path, dry=True, limit_s=0.5, start_s=5)
+
+
+async def nothing(_: Any) -> None: ...
+
+
+async def forever(_: Any) -> None:
+    await asyncio.sleep(60)
+
+
+async def broken(_: Any) -> None:
+    raise ValueError("odd answer")
+
+
+def test_servers_are_kept_while_their_settings_stay(bench: run.Bench) -> None:
+    bench.serve("one", "exact", {"a": nothing})
+    bench.serve("two", "speed", {"a": nothing})
+    assert len(FakeServer.started) == 1
+    bench.serve("three", "speed", {"a": nothing}, grammar="llguidance")
+    bench.serve("four", "speed", {"a": nothing}, plugin=False)
+    assert len(FakeServer.started) == 3
+    bench.close()
+    assert bench.results.records == []
+
+
+def test_a_failure_costs_its_own_piece(bench: run.Bench) -> None:
+    done: list[str] = []
+
+    async def last(_: Any) -> None:
+        done.append("last")
+
+    bench.serve("stage", "exact", {"slow": forever, "odd": broken, "last": last})
+    slow, odd = bench.results.records
+    assert (slow.arm, slow.status) == ("slow", "timeout") and (odd.arm, odd.status) == ("odd", "error")
+    assert "odd answer" in str(odd.detail) and done == ["last"]
+
+
+def test_a_server_that_does_not_start_or_dies_is_recorded(bench: run.Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def kill(_: Any) -> None:
+        assert bench._server is not None
+        bench._server.stop()
+
+    bench.serve("stage", "exact", {"kill": kill, "after": nothing})
+    (after,) = bench.results.records
+    assert after.arm == "after" and after.status == "error" and "last words" in str(after.detail)
+    monkeypatch.setattr(FakeServer, "fail", True)
+    bench.serve("next", "exact", {"a": nothing})
+    assert bench.results.records[-1].stage == "next" and "no memory" in str(bench.results.records[-1].detail)

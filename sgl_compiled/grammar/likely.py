@@ -73,7 +73,9 @@ def unfold_likely(
         # The queue grows while it is read: breadth first within a cost.
         for index in queue:
             node = root if index == ROOT else nodes[index]
-            if not horizon(node.state, node.above):
+            if cost and positions >= room:
+                break
+            if automaton.single(node.state) or not horizon(node.state, node.above):
                 continue
             try:
                 legal = legal_ids(automaton, node.state, stop_ids)

@@ -60,6 +60,11 @@ class SpellingAutomaton:
         """Return the slots filled for sure; a regular expression is one action, not resolved before its end."""
         return self.spelling.actions(state)
 
+    def single(self, state: int) -> bool:
+        """Tell whether one text is left, so that nothing is decided from here on."""
+        with self._lock:
+            return self._language.count_from(state, 2) == 1
+
     def canonical(self, state: int) -> Mapping[int, int]:
         """Return the legal ids with which the tokenizer itself spells some rest of the text, and where each leads."""
         with self._lock:
@@ -91,7 +96,7 @@ class SpellingAutomaton:
 
     def _rest(self, state: int) -> Mapping[int, int] | None:
         """Return the one way on where a single text is left (none at its end), and None elsewhere."""
-        if self._language.count_from(state, 2) != 1:
+        if not self.single(state):
             return None
         window, at = bytearray(), state
         while len(window) < _REST_BYTES and (row := self._language.row(at)):

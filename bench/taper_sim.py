@@ -55,11 +55,11 @@ class Summary(BaseModel):
     worst_vs_best_fixed_overload: float
 
 
-def runs(scenario: Scenario, load: float, seed: int) -> Iterator[Point]:
-    """Every policy on the same arrivals; a fixed policy does not look at targets, so one run serves both sets."""
+def runs(scenario: Scenario, load: float, seed: int, sets: tuple[str, ...]) -> Iterator[Point]:
+    """Every policy on the same arrivals; a fixed policy does not look at targets, so one run serves all sets."""
     jobs = make_jobs(scenario.workload, load, HORIZON_S, seed)
     for name in POLICIES:
-        kinds = ((kind,) for kind in SLO_SETS) if name == "taper" else (SLO_SETS,)
+        kinds = tuple((kind,) for kind in sets) if name == "taper" else (sets,)
         for group in kinds:
             outcomes, log = simulate(jobs, make_policy(name), scenario.cost, scenario.slo(group[0]), seed)
             for kind in group:
@@ -94,6 +94,7 @@ def summarise(scenario: Scenario, kind: str, points: list[Point]) -> tuple[Summa
 def sweep(
     only: Annotated[list[str] | None, typer.Option(help="Scenario names; all by default.")] = None,
     seeds: Annotated[list[int], typer.Option(help="Seeds to average over.")] = [7, 8],  # noqa: B006
+    slo: Annotated[list[str], typer.Option(help=f"SLO sets, of {', '.join(SLO_SETS)}.")] = ["e2e", "tpot"],  # noqa: B006
     out: Annotated[Path, typer.Option(help="Folder for JSONL and plots.")] = RESULTS,
 ) -> None:
     """Simulate scenarios over their loads; write points, summaries and plots."""
@@ -108,10 +109,10 @@ def sweep(
         if only and scenario.name not in only:
             continue
         started = time.perf_counter()
-        points = [item for load in scenario.loads for seed in seeds for item in runs(scenario, load, seed)]
+        points = [item for load in scenario.loads for seed in seeds for item in runs(scenario, load, seed, tuple(slo))]
         for item in points:
             append(path, item)
-        for kind in SLO_SETS:
+        for kind in slo:
             summary, mean = summarise(scenario, kind, points)
             append(path, summary)
             plot_scenario(
@@ -137,8 +138,9 @@ def fit(
     console.print(cost, f"median relative error {error:.1%}")
     workload = WorkloadSpec("conv", share=0.2, fanout=6)
     scenario = Scenario("fitted", workload, cost, stretch * cost.decode_s(1, 1000), tuple(loads))
-    points = [item for load in loads for item in runs(scenario, load, 7)]
-    for kind in SLO_SETS:
+    sets = ("e2e", "tpot")
+    points = [item for load in loads for item in runs(scenario, load, 7, sets)]
+    for kind in sets:
         summary, mean = summarise(scenario, kind, points)
         append(out / "taper_sim_fitted.jsonl", summary)
         console.print(kind, {name: [round(value, 3) for value in values] for name, values in mean.items()})

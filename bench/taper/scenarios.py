@@ -11,7 +11,8 @@ from .workload import WorkloadSpec
 __all__ = ["POLICIES", "SCENARIOS", "SLO_SETS", "Scenario"]
 
 POLICIES = ("off", "cap:2", "cap:4", "eager", "taper")
-SLO_SETS = ("e2e", "tpot")
+SLO_SETS: dict[str, float | None] = {"e2e": 0.6, "e2e-0.4": 0.4, "tpot": None}
+"""End-to-end target of forking requests as a share of their serial allowance; None counts tokens alone."""
 _DECODE_SERVER = RooflineCost(colocated=False)
 _WHOLE_SERVER = RooflineCost()
 
@@ -27,8 +28,8 @@ class Scenario:
     loads: tuple[float, ...]
 
     def slo(self, kind: str) -> Slo:
-        """Targets: ``e2e`` gives forking requests 0.6 of their serial allowance, ``tpot`` only counts tokens."""
-        return Slo(ttft_s=2.0, tpot_s=self.tpot_s, e2e_factor=0.6 if kind == "e2e" else None)
+        """Targets of one of the `SLO_SETS`."""
+        return Slo(ttft_s=2.0, tpot_s=self.tpot_s, e2e_factor=SLO_SETS[kind])
 
 
 SCENARIOS = (

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import warnings
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import httpx
 import typer
@@ -64,10 +64,14 @@ def doctor(
 @app.command()
 def calibrate(
     url: Annotated[str, typer.Option(help="A running server with the plugin.")] = "http://127.0.0.1:30000",
+    replays: Annotated[
+        int, typer.Option(min=0, max=1000, help="Choices to replay serially too, for flip_risk; the server must idle.")
+    ] = 0,
 ) -> None:
     """Measure what passes cost on a server, so that plan='auto' knows from the first request on."""
     with console.status("Timing passes"):
-        response = httpx.post(url + "/v1/select_k/calibrate", timeout=600, trust_env=False)
+        query = {"replays": replays}
+        response = httpx.post(url + "/v1/select_k/calibrate", params=query, timeout=3600, trust_env=False)
     if response.status_code != httpx.codes.OK:
         console.print(f"[red]{url} answered {response.status_code}: {response.text[:300]}")
         raise typer.Exit(1)
@@ -77,6 +81,18 @@ def calibrate(
         f"{found['a_ms']:.1f} ms a pass, "
         f"{found['b_ms']:.3f} ms a token, {1e6 * found['c_ms']:.2f} ns a token and token of prefix, "
         f"{found['d_ms']:.3f} ms a decision row"
+    )
+    if found["parity"] is not None:
+        _print_parity(found["parity"])
+
+
+def _print_parity(found: dict[str, Any]) -> None:
+    deviation = found["logits"]
+    console.print(
+        f"{found['rows']} decisions replayed serially: logits deviate by {deviation['mean']:.2g} in the mean, "
+        f"{deviation['p95']:.2g} at p95, {deviation['p99']:.2g} at p99, {deviation['max']:.2g} at most; "
+        f"{found['flips']} decided differently. "
+        f"Decisions with a margin up to {2 * deviation['max']:.2g} are now marked flip_risk"
     )
 
 

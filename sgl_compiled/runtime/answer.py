@@ -6,12 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from sgl_compiled.control.parity import Epsilon
 from sgl_compiled.control.walk import Decision
 from sgl_compiled.errors import RequestError
 from sgl_compiled.grammar.actions import ActionGrammar
 from sgl_compiled.grammar.form import Template
 from sgl_compiled.grammar.tokenizer import TokenizerInfo
 from sgl_compiled.runtime.engine import Selection
+from sgl_compiled.runtime.inquire import Question
 from sgl_compiled.runtime.schema import (
     CandidateModel,
     CandidatePlanModel,
@@ -24,7 +26,7 @@ from sgl_compiled.runtime.schema import (
     UsageModel,
 )
 
-__all__ = ["read_grammar", "read_prompt", "write_response"]
+__all__ = ["read_grammar", "read_prompt", "read_question", "write_response"]
 
 
 SHOWN_PLANS = 6
@@ -37,6 +39,12 @@ def read_grammar(body: SelectRequest) -> ActionGrammar:
     """Return the grammar that a request describes."""
     if body.regex is not None:
         return ActionGrammar.from_regex(body.regex)
+    if body.form is not None:
+        return ActionGrammar.from_form(body.form)
+    if body.json_schema is not None:
+        return ActionGrammar.from_json_schema(body.json_schema)
+    if body.tools is not None:
+        return ActionGrammar.from_tools(body.tools)
     template = Template(**body.template.model_dump()) if isinstance(body.template, TemplateModel) else body.template
     assert body.labels is not None
     return ActionGrammar.from_labels(body.labels, body.k, distinct=body.distinct, order=body.order, template=template)
@@ -59,12 +67,24 @@ def read_prompt(body: SelectRequest, tokenizer: Any) -> list[int]:
     return [int(token) for token in tokenizer.encode(text, add_special_tokens=False)]
 
 
-def write_response(selection: Selection, body: SelectRequest, model: str, info: TokenizerInfo) -> SelectResponse:
-    """Return the response for a complete selection."""
+def read_question(body: SelectRequest, tokenizer: Any) -> Question:
+    """Return what a request wants to know about the answers."""
+    prior = None if body.prior is None else tuple(int(token) for token in tokenizer.encode(body.prior))
+    given = {
+        name: value for name in ("n", "temperature", "seed", "max_states") if (value := getattr(body, name)) is not None
+    }
+    return Question(body.decide, body.objective, prior=prior, **given)
+
+
+def write_response(
+    selection: Selection, body: SelectRequest, model: str, info: TokenizerInfo, epsilon: Epsilon | None = None
+) -> SelectResponse:
+    """Return the response for a complete selection; ``epsilon`` is the server's calibration, if it has one."""
     compiled = selection.compiled
     answer = compiled.answer(selection.state, selection.tokens)
-    serial = selection.plan.name == "serial" or selection.decoded_tokens > 0
-    decisions = [_decision(decision, info, compiled.stop_ids) for decision in selection.decisions]
+    # A replay that agreed leaves the decisions in place.
+    serial = selection.plan.name == "serial" or (selection.decoded_tokens > 0 and not selection.decisions)
+    decisions = [_decision(decision, info, compiled.stop_ids, epsilon) for decision in selection.decisions]
     passes = [
         PassModel(positions=p.positions, rows=p.rows, cached_tokens=p.cached_tokens, ms=round(p.ms, 3))
         for p in selection.passes
@@ -94,7 +114,7 @@ def write_response(selection: Selection, body: SelectRequest, model: str, info: 
                 for candidate in selection.considered[:SHOWN_PLANS]
             ],
             passes=passes,
-            tree_positions=0 if serial else sum(p.positions for p in passes),
+            tree_positions=0 if serial else sum(p.positions for p in passes if p.rows),
             serial_forwards=serial_forwards,
             forwards=len(passes) + max(0, selection.decoded_tokens - 1),
         ),
@@ -115,7 +135,9 @@ def _shown(decision: Decision) -> list[tuple[int, float]]:
     return pairs
 
 
-def _decision(decision: Decision, info: TokenizerInfo, stop_ids: frozenset[int]) -> DecisionModel:
+def _decision(
+    decision: Decision, info: TokenizerInfo, stop_ids: frozenset[int], epsilon: Epsilon | None
+) -> DecisionModel:
     texts = info.vocabulary.token_bytes
     candidates = [
         CandidateModel(
@@ -134,5 +156,6 @@ def _decision(decision: Decision, info: TokenizerInfo, stop_ids: frozenset[int])
         margin=min(decision.margin, 1e9),
         logprob=decision.logprob,
         label_mass=decision.label_mass,
+        flip_risk=None if epsilon is None else epsilon.flip_risk(decision.margin),
         candidates=candidates,
     )

@@ -1,4 +1,4 @@
-"""Measure what passes cost on this server, and remember it by model, device, dtype, backend and SGLang version."""
+"""What was measured on a server (cost of passes, deviations), kept by model, device, dtype, backend and version."""
 
 from __future__ import annotations
 
@@ -10,10 +10,22 @@ from pathlib import Path
 from typing import Any
 
 from sgl_compiled.compat import sglang_version
+from sgl_compiled.control.calibration import load, save
+from sgl_compiled.control.parity import Epsilon, Setting
+from sgl_compiled.errors import ModelError
 from sgl_compiled.model import cache_folder
 from sgl_compiled.plan.cost import CostModel, Sample, fit
 
-__all__ = ["cost_path", "load_cost", "measure_cost", "save_cost", "setting"]
+__all__ = [
+    "cost_path",
+    "load_cost",
+    "load_epsilon",
+    "measure_cost",
+    "parity_setting",
+    "save_cost",
+    "save_epsilon",
+    "setting",
+]
 
 SHAPES = ((1, 1), (8, 1), (8, 8), (32, 1), (32, 24), (96, 1), (96, 64))
 """Tree positions and decision rows of the passes that are timed."""
@@ -60,6 +72,28 @@ def save_cost(key: dict[str, str], model: CostModel) -> Path:
     draft.write_text(json.dumps({"setting": key, "cost": asdict(model)}, indent=1))
     draft.replace(path)
     return path
+
+
+def parity_setting(key: dict[str, str]) -> Setting:
+    """Return what deviations from serial decoding depend on."""
+    return Setting(key["model"], key["dtype"], key["device"], key["backend"], f"{key['sglang']} tp{key['tp_size']}")
+
+
+def load_epsilon(key: dict[str, str]) -> Epsilon | None:
+    """Return the deviations measured for a setting, or ``None``; a damaged file counts as none."""
+    try:
+        return load(_epsilon_path()).get(parity_setting(key))
+    except (OSError, ModelError):
+        return None
+
+
+def save_epsilon(epsilon: Epsilon) -> None:
+    """Keep deviations for the next start of a server with the same setting."""
+    save(_epsilon_path(), [epsilon])
+
+
+def _epsilon_path() -> Path:
+    return cache_folder() / "calibration" / "parity.json"
 
 
 async def measure_cost(send: Send, *, longest_prefix: int, widest: int) -> tuple[CostModel, list[Sample]]:

@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from sgl_compiled.plan.memory import PrefixMemory, RankMemory
 from sgl_compiled.plan.narrow import SlotRanking
 from sgl_compiled.plan.passes import Plan
 from sgl_compiled.plan.planner import Candidate
-from sgl_compiled.runtime.calibration import load_cost, measure_cost, save_cost, setting
+from sgl_compiled.runtime.calibration import load_cost, load_epsilon, measure_cost, save_cost, setting
 from sgl_compiled.runtime.payload import encode, encode_star
 from sgl_compiled.runtime.rows import KEY
 from sgl_compiled.runtime.serial import reference_key
@@ -62,6 +61,7 @@ class Selection:
     stage: int = 0
     decoded_tokens: int = 0
     complete: bool = False
+    seen: list[tuple[tuple[int, ...], TreeLayout, list[Row]]] = field(default_factory=list)
 
 
 class SelectEngine:
@@ -81,6 +81,7 @@ class SelectEngine:
         self.cost = OnlineCost(load_cost(setting(manager.server_args)) or _default_cost(manager))
         self.prefixes = PrefixMemory(capacity)
         self.ranks = RankMemory()
+        self.epsilon = load_epsilon(setting(manager.server_args))
         self.active = 0
         self._compiler: GrammarCompiler | None = None
         self._compiler_lock = asyncio.Lock()
@@ -119,7 +120,7 @@ class SelectEngine:
         NumericalError
             The model returned NaN.
         """
-        self._check_prompt(compiled, prompt)
+        self.check_prompt(compiled, prompt)
         selection = self._begin(compiled, prompt, plan)
         self.active += 1
         try:
@@ -137,7 +138,7 @@ class SelectEngine:
             self.cost.model,
             cached=cached,
             fresh=len(prompt) - cached,
-            positions=self._positions(len(prompt)),
+            positions=self.positions(len(prompt)),
             load=self.active + 1,
             ranks=self.ranks,
         )
@@ -152,7 +153,7 @@ class SelectEngine:
         """Send passes until the answer is complete."""
         compiled = selection.compiled
         if selection.plan.name == "serial":
-            await self._serial(selection, http)
+            await self.serial(selection, http)
             return
         while not selection.complete:
             layout = self._layout(selection)
@@ -161,10 +162,11 @@ class SelectEngine:
                 selection.tokens += tail
                 selection.complete = True
                 return
-            rows = await self._pass(selection, layout, http)
+            rows = await self.evaluate(selection, layout, http)
             if rows is None:
-                await self._serial(selection, http)
+                await self.serial(selection, http)
                 return
+            selection.seen.append((tuple(selection.tokens), layout, rows))
             if selection.ranking is not None:
                 for row, spec in zip(rows, layout.rows, strict=True):
                     selection.ranking.add(spec.state, spec.legal, row.logits)
@@ -187,7 +189,8 @@ class SelectEngine:
                     if rank is not None:
                         self.ranks.observe(rank)
 
-    def _check_prompt(self, compiled: CompiledGrammar, prompt: Sequence[int]) -> None:
+    def check_prompt(self, compiled: CompiledGrammar, prompt: Sequence[int]) -> None:
+        """Refuse a prompt that is empty, not of this vocabulary, or too long to hold beside an answer."""
         if not prompt:
             raise RequestError("the prompt has no tokens; the first decision needs at least one (a BOS token will do)")
         vocab = self.manager.model_config.vocab_size
@@ -202,7 +205,7 @@ class SelectEngine:
                 "shorten the prompt or raise --context-length / --max-total-tokens"
             )
 
-    def _positions(self, prompt_tokens: int) -> int:
+    def positions(self, prompt_tokens: int) -> int:
         """Tree tokens that fit beside the prompt and, with the last prompt token, into one prefill chunk."""
         args = self.manager.server_args
         room = min(self.context_len, self.capacity) - prompt_tokens - 2
@@ -213,7 +216,7 @@ class SelectEngine:
 
     def _layout(self, selection: Selection) -> TreeLayout:
         automaton = selection.compiled.automaton
-        room = self._positions(len(selection.prompt) + len(selection.tokens))
+        room = self.positions(len(selection.prompt) + len(selection.tokens))
         if selection.plan.name != "chunked":
             try:
                 horizon = actions_ahead(automaton, selection.state, selection.plan.actions(selection.stage))
@@ -232,12 +235,12 @@ class SelectEngine:
                 pass
         return selection.compiled.unfold(selection.state, decisions_ahead(1), room)
 
-    async def _pass(self, selection: Selection, layout: TreeLayout, http: Any) -> list[Row] | None:
+    async def evaluate(self, selection: Selection, layout: TreeLayout, http: Any) -> list[Row] | None:
         """Evaluate ``layout`` behind the tokens taken so far; ``None`` if its prompt cannot be kept in the cache."""
         base = [*selection.prompt, *selection.tokens]
         for _ in range(RETRIES):
             start = time.perf_counter()
-            out = await self._generate(
+            out = await self.generate(
                 {"custom_params": encode(layout, len(base)), "max_new_tokens": 1, "temperature": 0.0},
                 [*base, *layout.tokens],
                 http,
@@ -257,11 +260,11 @@ class SelectEngine:
             assert n_rows <= 1
         return None
 
-    async def _serial(self, selection: Selection, http: Any) -> None:
+    async def serial(self, selection: Selection, http: Any) -> None:
         """Decode the whole answer token by token under the same token automaton."""
         compiled = selection.compiled
         start = time.perf_counter()
-        out = await self._generate(
+        out = await self.generate(
             {
                 "regex": reference_key(compiled.grammar, compiled.spelling),
                 "max_new_tokens": compiled.max_tokens + 1,
@@ -299,20 +302,23 @@ class SelectEngine:
             custom = encode_star(prefix, positions, rows)
             sampling = {"custom_params": custom, "max_new_tokens": 1, "temperature": 0.0}
             begun = time.perf_counter()
-            out = await self._generate(sampling, [*prompt, *([start] * positions)], None)
+            out = await self.generate(sampling, [*prompt, *([start] * positions)], None)
             cached = int(out["meta_info"].get("cached_tokens") or 0)
             return Sample(prefix + positions - cached, cached, rows, 1e3 * (time.perf_counter() - begun))
 
         room = min(self.context_len, self.capacity) // 2
-        model, samples = await measure_cost(send, longest_prefix=room, widest=self._positions(room))
+        model, samples = await measure_cost(send, longest_prefix=room, widest=self.positions(room))
         self.cost = OnlineCost(model)
         save_cost(setting(self.manager.server_args), model)
         return model, samples
 
-    async def _generate(self, sampling_params: dict[str, Any], input_ids: list[int], http: Any) -> dict[str, Any]:
+    async def generate(
+        self, sampling_params: dict[str, Any], input_ids: list[int], http: Any, **fields: Any
+    ) -> dict[str, Any]:
+        """Send one request to the scheduler; ``fields`` are further ones of SGLang's ``GenerateReqInput``."""
         from sglang.srt.managers.io_struct import GenerateReqInput
 
-        request = GenerateReqInput(input_ids=input_ids, sampling_params=sampling_params)
+        request = GenerateReqInput(input_ids=input_ids, sampling_params=sampling_params, **fields)
         stream = self.manager.generate_request(request, http)
         try:
             out: dict[str, Any] = await stream.__anext__()

@@ -5,17 +5,25 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Callable, Coroutine
-from typing import Any
+from dataclasses import asdict
+from typing import Annotated, Any
 
-from fastapi import Request
+from fastapi import Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from fastapi.routing import APIRoute
 
+from sgl_compiled.control.parity import Epsilon
 from sgl_compiled.errors import ModelError, NumericalError, ServerError, SglCompiledError
+from sgl_compiled.grammar.compile import CompiledGrammar
 from sgl_compiled.grammar.regex_backends import check_backend
-from sgl_compiled.runtime.answer import read_grammar, read_prompt, write_response
+from sgl_compiled.grammar.tokenizer import TokenizerInfo
+from sgl_compiled.runtime.answer import read_grammar, read_prompt, read_question, write_response
 from sgl_compiled.runtime.engine import SelectEngine
+from sgl_compiled.runtime.inference_schema import ParityModel
+from sgl_compiled.runtime.inquire import Findings, inquire, look_back
+from sgl_compiled.runtime.replay import calibrate_parity, replay_small_margins
+from sgl_compiled.runtime.report import evidence_tree, write_inference
 from sgl_compiled.runtime.schema import CalibrationModel, SelectRequest, SelectResponse
 
 __all__ = ["add_route"]
@@ -72,7 +80,7 @@ def add_route(*_: Any, **__: Any) -> None:
             methods=["POST"],
             response_model=CalibrationModel,
             tags=["sgl_compiled"],
-            summary="Measure what passes cost on this server; takes seconds and is kept for the next start.",
+            summary="Measure what passes cost on this server; 'replays' adds deviations from serial decoding.",
         )
     )
     app.openapi_schema = None
@@ -89,11 +97,13 @@ def _get_engine() -> SelectEngine:
     return _engine
 
 
-async def calibrate() -> Any:
-    """Measure what passes cost on this server."""
+async def calibrate(replays: Annotated[int, Query(ge=0, le=1000)] = 0) -> Any:
+    """Measure what passes cost on this server, and with ``replays`` how far they deviate from serial decoding."""
+    engine = _get_engine()
     try:
-        model, samples = await _get_engine().calibrate()
-    except ServerError as error:
+        epsilon = await calibrate_parity(engine, replays) if replays else None
+        model, samples = await engine.calibrate()
+    except SglCompiledError as error:
         return _error(500, str(error))
     errors = sorted(abs(model.pass_ms(s.tokens, s.prefix, s.rows) / s.ms - 1) for s in samples)
     return CalibrationModel(
@@ -103,7 +113,46 @@ async def calibrate() -> Any:
         d_ms=model.d_ms,
         passes=len(samples),
         error=errors[len(errors) // 2],
+        parity=None if epsilon is None else epsilon.to_dict(),
     )
+
+
+async def _answer(
+    engine: SelectEngine,
+    compiled: CompiledGrammar,
+    prompt: list[int],
+    body: SelectRequest,
+    info: TokenizerInfo,
+    request: Request,
+) -> SelectResponse:
+    """Choose, greedily or by a question about whole answers."""
+    served = engine.manager.served_model_name
+    question = await asyncio.to_thread(read_question, body, engine.manager.tokenizer)
+    if body.decide != "greedy":
+        found = await inquire(engine, compiled, prompt, question, request)
+        return await asyncio.to_thread(_report, found, body, served, info, engine.epsilon)
+    selection = await engine.select(compiled, prompt, body.plan, request)
+    seen = await asyncio.to_thread(look_back, question, selection) if body.evidence else None
+    parity = None
+    if body.theta is not None:
+        parity = await replay_small_margins(engine, selection, body.theta, request)
+    if seen is not None:
+        response = await asyncio.to_thread(_report, seen, body, served, info, engine.epsilon)
+    else:
+        response = write_response(selection, body, served, info, engine.epsilon)
+    if parity is not None:
+        response.parity = ParityModel(**asdict(parity))
+    return response
+
+
+def _report(
+    found: Findings, body: SelectRequest, model: str, info: TokenizerInfo, epsilon: Epsilon | None
+) -> SelectResponse:
+    response = write_response(found.selection, body, model, info, epsilon)
+    response.inference = write_inference(found, details=body.evidence)
+    if body.evidence:
+        response.evidence = evidence_tree(found, info)
+    return response
 
 
 async def select_k(body: SelectRequest, request: Request) -> Any:
@@ -119,8 +168,7 @@ async def select_k(body: SelectRequest, request: Request) -> Any:
         prompt = await asyncio.to_thread(read_prompt, body, engine.manager.tokenizer)
         compiler = await engine.compiler()
         compiled = await asyncio.to_thread(compiler.compile, grammar, body.spelling)
-        selection = await engine.select(compiled, prompt, body.plan, request)
-        return write_response(selection, body, served, compiler.info)
+        return await _answer(engine, compiled, prompt, body, compiler.info, request)
     except ModelError as error:
         return _error(404, str(error))
     except (NumericalError, ServerError) as error:

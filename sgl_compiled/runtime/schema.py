@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+from rich.tree import Tree
+
+from sgl_compiled.control.show import to_dot, to_tree
+from sgl_compiled.errors import RequestError
+from sgl_compiled.runtime.inference_schema import InferenceModel, ParityModel
 
 __all__ = [
     "CalibrationModel",
@@ -47,6 +53,15 @@ class SelectRequest(BaseModel):
     messages: list[dict[str, Any]] | None = Field(None, description="Chat messages, instead of a prompt.")
     labels: list[str] | None = Field(None, description="Literal texts to choose from.")
     regex: str | None = Field(None, description="A regex with a finite language, instead of labels.")
+    form: list[str | list[str]] | None = Field(
+        None, description="Literals (strings) and slots (lists of strings), instead of labels."
+    )
+    json_schema: dict[str, Any] | None = Field(
+        None, description="A schema that admits finitely many values, instead of labels."
+    )
+    tools: list[dict[str, Any]] | None = Field(
+        None, description="Tools as in the OpenAI API, with finite arguments, instead of labels."
+    )
     k: int = Field(1, description="How many labels to choose.", strict=True)
     distinct: bool = Field(True, description="A chosen label leaves the later slots.")
     order: Literal["any", "list"] = Field("any", description="'list': only sequences in the order of the labels.")
@@ -56,14 +71,60 @@ class SelectRequest(BaseModel):
     )
     plan: str = Field("auto", description="'auto', 'root+probe', 'chunked', 'serial', or actions a pass like '[2,2]'.")
     model: str | None = Field(None, description="Must be the served model, if given.")
+    decide: Literal["greedy", "map", "map_set", "sample"] = Field(
+        "greedy", description="The reference policy, the most probable answers, the most probable sets, or draws."
+    )
+    objective: Literal["policy", "conditional"] = Field(
+        "policy", description="Renormalised at every decision, or once over whole answers."
+    )
+    temperature: float | None = Field(None, ge=0, allow_inf_nan=False, description="For 'sample'; 1 by default.")
+    seed: int | None = Field(None, ge=0, description="For 'sample'; 0 by default.")
+    n: int | None = Field(None, ge=1, le=1000, description="How many answers, sets or draws; 1 by default.")
+    max_states: int | None = Field(None, ge=1, le=10_000, description="Decision states to evaluate; 512 by default.")
+    prior: str | None = Field(None, description="Neutral prompt that option probabilities are corrected by; k=1 only.")
+    theta: float | None = Field(
+        None, ge=0, allow_inf_nan=False, description="Replay the answer serially if a margin is below this."
+    )
+    evidence: bool = Field(False, description="Return the evaluated tree and what follows from it; no extra forward.")
 
     @model_validator(mode="after")
     def _one_of(self) -> SelectRequest:
         if (self.prompt is None) == (self.messages is None):
             raise ValueError("give either 'prompt' or 'messages'")
-        if (self.labels is None) == (self.regex is None):
-            raise ValueError("give either 'labels' or 'regex'")
+        grammars = (self.labels, self.regex, self.form, self.json_schema, self.tools)
+        if sum(given is not None for given in grammars) != 1:
+            raise ValueError("give either 'labels' or 'regex' (or 'form', 'json_schema' or 'tools'), and only one")
         return self
+
+    @model_validator(mode="after")
+    def _fits_the_decision(self) -> SelectRequest:
+        for sentence in _misfits(self):
+            raise ValueError(sentence)
+        return self
+
+
+def _misfits(body: SelectRequest) -> Iterator[str]:
+    """Why fields of a request do not go together."""
+    if body.decide == "greedy":
+        if body.objective == "conditional":
+            yield "objective='conditional' needs decide='map', 'map_set' or 'sample'; greedy decoding is the policy"
+        if body.n is not None and not body.evidence:
+            yield "n needs decide='map', 'map_set' or 'sample', or evidence=true"
+        if body.max_states is not None:
+            yield "max_states needs decide='map', 'map_set' or 'sample'; greedy evaluates what its plan says"
+    else:
+        if body.plan != "auto":
+            yield f"decide={body.decide!r} evaluates prefixes as it needs them; leave plan at 'auto'"
+        if body.spelling == "any":
+            yield f"decide={body.decide!r} needs spelling='canonical'; 'any' has too many spellings to sum"
+    if body.decide != "sample" and (body.temperature is not None or body.seed is not None):
+        yield "temperature and seed are for decide='sample'"
+    if body.decide != "map" and body.prior is not None:
+        yield "prior corrects the probabilities of options; use it with decide='map' and k=1"
+    if body.theta is not None and (body.decide != "greedy" or body.plan == "serial"):
+        yield "theta replays greedy choices serially; use it with decide='greedy' and a plan other than 'serial'"
+    if body.evidence and (body.spelling == "any" or body.plan == "serial"):
+        yield "evidence shows the evaluated tree; it needs spelling='canonical' and a plan other than 'serial'"
 
 
 class CandidateModel(BaseModel):
@@ -84,6 +145,9 @@ class DecisionModel(BaseModel):
     margin: float = Field(description="Logit of the best legal token minus that of the second best.")
     logprob: float = Field(description="Of the token taken, under the constrained policy.")
     label_mass: float = Field(description="Full-vocabulary probability of all legal tokens together.")
+    flip_risk: bool | None = Field(
+        None, description="Serial decoding may decide differently: margin <= 2 epsilon; null before 'calibrate'."
+    )
     candidates: list[CandidateModel] = Field(description="The legal tokens by id; the 1,000 most probable at most.")
 
 
@@ -125,6 +189,9 @@ class CalibrationModel(BaseModel):
     d_ms: float
     passes: int = Field(description="Passes that were timed.")
     error: float = Field(description="Median relative error of the fit on them.")
+    parity: dict[str, Any] | None = Field(
+        None, description="With 'replays': deviation from serial decoding (see ``control.parity.Epsilon``)."
+    )
 
 
 class UsageModel(BaseModel):
@@ -153,3 +220,28 @@ class SelectResponse(BaseModel):
     decisions: list[DecisionModel]
     plan: PlanModel
     usage: UsageModel
+    inference: InferenceModel | None = None
+    parity: ParityModel | None = None
+    evidence: dict[str, Any] | None = Field(
+        default=None, description="The evaluated tree (see ``control.show.to_dict``)."
+    )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the evaluated tree as nested dictionaries (:func:`sgl_compiled.control.show.to_dict`).
+
+        Raises
+        ------
+        RequestError
+            The request did not ask for it.
+        """
+        if self.evidence is None:
+            raise RequestError("this answer carries no tree; ask with evidence=True")
+        return self.evidence
+
+    def tree(self) -> Tree:
+        """Return the evaluated tree for ``rich.print``, most probable branches first."""
+        return to_tree(self.to_dict())
+
+    def to_dot(self) -> str:
+        """Return the evaluated tree in Graphviz's language."""
+        return to_dot(self.to_dict())

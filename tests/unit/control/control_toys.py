@@ -19,7 +19,7 @@ from sgl_compiled.control.outcomes import Outcomes
 from sgl_compiled.control.walk import Row, forced
 from sgl_compiled.grammar.canonical import EnumeratedSlots
 from sgl_compiled.grammar.form import SlotForm
-from sgl_compiled.grammar.layout import TreeLayout
+from sgl_compiled.grammar.layout import TreeLayout, decisions_ahead, unfold
 from sgl_compiled.grammar.slots import SegmentTrie, SlotAutomaton
 from sgl_compiled.grammar.trie import TrieAutomaton
 
@@ -125,8 +125,16 @@ class Toy(NamedTuple):
         self.evaluate(evidence, [evidence.root.path], objective)
         for _ in range(passes):
             waiting = [leaf.path for leaf in leaves(evidence, objective) if not leaf.complete]
-            if waiting:
-                self.evaluate(evidence, [waiting[int(rng.integers(len(waiting)))]], objective)
+            if not waiting:
+                break
+            path = waiting[int(rng.integers(len(waiting)))]
+            node = evidence.node(path)
+            if len(node.legal) > 1 and rng.random() < 0.5:
+                # One decision alone, as the chunked plan sends it: cells may then end inside a label.
+                layout = unfold(self.automaton, node.state, decisions_ahead(1), stop_ids=STOPS, max_positions=10**6)
+                evidence.absorb(layout, self.model.rows(layout, path), path)
+            else:
+                self.evaluate(evidence, [path], objective)
         return evidence
 
     def answers(self) -> list[Answer]:

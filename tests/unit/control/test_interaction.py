@@ -61,7 +61,9 @@ def test_interaction_mass(instances: int) -> None:
             assert heads[label] == pytest.approx(max(heads.values()))
             prefix = (*prefix, label)
         evidence = toy.partly(seed, passes, "policy")
-        if any(not outcomes.filled(node.state).labels and node.logits is None for node in evidence.nodes()):
+        if any(not cell.complete and not outcomes.filled(cell.state).labels for cell in leaves(evidence)):
+            with pytest.raises(RequestError, match="first slot"):
+                interaction(evidence, outcomes)
             return
         assert brackets(interaction(evidence, outcomes).mass, truth)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from sgl_compiled.errors import GrammarError, GrammarTooLargeError
 from sgl_compiled.grammar.form import TEMPLATES, Constraint, SlotForm, Template
@@ -187,6 +187,12 @@ def checked_form(
         Too many slots, choices or bytes.
     """
     limits = DEFAULT_LIMITS
+    if len(literals) != len(slots) + 1 or constraint not in get_args(Constraint):
+        raise GrammarError("a form has one literal more than slots, and a known constraint")
+    if constraint != "free" and len(set(slots)) > 1:
+        raise GrammarError(f"constraint {constraint!r} needs the same choices in every slot")
+    if constraint in ("distinct", "increasing") and slots and len(slots) > len(slots[0]):
+        raise GrammarError(f"{len(slots)} slots cannot hold different ones of {len(slots[0])} choices")
     if not slots:
         raise GrammarError("the grammar leaves nothing to choose; give at least one slot")
     if len(slots) > limits.max_slots:

@@ -51,7 +51,8 @@ def dispatch_regex(original: Callable[..., Any], self: Any, key_string: str) -> 
     try:
         spec = json.loads(key_string[len(MARK) :])
         compiled = _compiler.compile(ActionGrammar.from_spec(spec["grammar"]), spec["spelling"])
-    except (SglCompiledError, ValueError, KeyError, TypeError) as error:
+    except (SglCompiledError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        # A client can write our mark too; what follows it is then anything at all.
         return InvalidGrammarObject(str(error))
     return TrieGrammar(compiled, _style(self))
 

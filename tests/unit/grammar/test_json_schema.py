@@ -296,6 +296,21 @@ def test_bad_forms(parts: Any, match: str) -> None:
         ActionGrammar.from_form(parts)
 
 
+@pytest.mark.parametrize(
+    "slot_form",
+    [
+        {"literals": ["a"], "slots": [["x"]], "constraint": "free"},
+        {"literals": ["", ""], "slots": [["x"]], "constraint": "odd"},
+        {"literals": ["", "", ""], "slots": [["x"], ["y"]], "constraint": "distinct"},
+        {"literals": ["", "", ""], "slots": [["x"], ["x"]], "constraint": "increasing"},
+        {"literals": ["", ""], "slots": [[]], "constraint": "free"},
+    ],
+)
+def test_forged_specs_are_refused(slot_form: Any) -> None:
+    with pytest.raises(GrammarError):
+        ActionGrammar.from_spec({"slot_form": slot_form})
+
+
 def test_too_many_slots() -> None:
     with pytest.raises(GrammarTooLargeError, match="slots"):
         ActionGrammar.from_form([part for _ in range(65) for part in (["a", "b"], "-")])

@@ -7,78 +7,21 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from sgl_compiled.control.walk import Row, walk
 from sgl_compiled.errors import GrammarTooLargeError, SglCompiledError
 from sgl_compiled.grammar.actions import ActionGrammar
-from sgl_compiled.grammar.compile import CompiledGrammar, compile_grammar
+from sgl_compiled.grammar.compile import compile_grammar
 from sgl_compiled.grammar.layout import actions_ahead, decisions_ahead
-from sgl_compiled.grammar.legality import AnySpelling
 from sgl_compiled.grammar.likely import TreeRule
 from sgl_compiled.grammar.limits import Limits
 from sgl_compiled.grammar.regex import compile_regex
 from sgl_compiled.grammar.spellings import SpellingAutomaton
+from tests.unit.grammar.any_walks import passes, serial
 from tests.unit.grammar.toy import toy
 
 LETTERS = 'abcdefghijklmnopqrstuvwxyz0123456789"[], :{}'
 PIECES = [*LETTERS, "ab", "bc", "abc", '["', '", "', '"]', "ca", "01", "10", ", "]
 INFO = toy(PIECES)
 RULES = [TreeRule(False, 0), TreeRule(True, 0), TreeRule(False, 1), TreeRule(True, 2)]
-
-
-def logits_after(text: bytes, taken: tuple[int, ...], seed: int, ties: bool) -> np.ndarray:
-    """Toy model: a row that depends on the tokens taken, equal bytes or not."""
-    rng = np.random.default_rng([seed, len(text), *taken])
-    width = len(INFO.vocabulary)
-    return rng.integers(0, 3, width).astype(float) if ties else rng.normal(size=width)
-
-
-def serial(spelling: AnySpelling, seed: int, ties: bool) -> tuple[bytes, tuple[int, ...]]:
-    """Text of the serial reference, and its tokens up to where one text is left."""
-    state, taken, text = 0, (), b""
-    decided: tuple[int, ...] | None = None
-    while True:
-        rest = spelling.remaining_is_single(state)
-        if decided is None and rest is not None:
-            decided = taken
-        ids = spelling.legal_ids(state)
-        if rest == b"":
-            return text, taken if decided is None else decided
-        row = logits_after(text, taken, seed, ties)
-        token = int(ids[np.argmax(row[ids])])
-        if token in INFO.vocabulary.stop_ids:
-            return text, taken if decided is None else decided
-        state = spelling.step(state)[token]
-        taken, text = (*taken, token), text + (INFO.vocabulary.token_bytes[token] or b"")
-
-
-def passes(
-    compiled: CompiledGrammar, seed: int, ties: bool, rule: TreeRule, actions: int
-) -> tuple[tuple[int, ...], int]:
-    state, tokens, count = compiled.automaton.start, (), 0
-    while True:
-        try:
-            tree = compiled.unfold(state, actions_ahead(compiled.automaton, state, actions), 300, rule)
-        except GrammarTooLargeError:
-            tree = compiled.unfold(state, decisions_ahead(1), 300, rule)
-        tree.check_integrity()
-        rows = []
-        for row in tree.rows:
-            path: list[int] = []
-            node = row.node
-            while node >= 0:
-                path.append(tree.tokens[node])
-                node = tree.parents[node]
-            taken = (*tokens, *reversed(path))
-            text = b"".join(INFO.vocabulary.token_bytes[token] or b"" for token in taken)
-            full = logits_after(text, taken, seed, ties)
-            rows.append(Row(full[list(row.legal)], float(np.log(np.exp(full).sum()))))
-        count += bool(tree.rows)
-        step = walk(compiled.automaton, state, tree, rows, compiled.stop_ids, position=len(tokens))
-        compiled.learn(state, step.tokens)
-        tokens, state = (*tokens, *step.tokens), step.state
-        if step.complete:
-            return tokens, count
-        assert step.tokens, "a pass that resolves nothing would go on for ever"
 
 
 label_grammars = st.builds(
@@ -109,9 +52,9 @@ grammars = label_grammars | st.sampled_from(REGEXES).map(ActionGrammar.from_rege
 def test_equals_serial_greedy(grammar: ActionGrammar, seed: int, ties: bool, rule: TreeRule, actions: int) -> None:
     compiled = compile_grammar(grammar, INFO, "any")
     assert isinstance(compiled.automaton, SpellingAutomaton)
-    text, decided = serial(compiled.automaton.spelling, seed, ties)
+    text, decided = serial(INFO, compiled.automaton.spelling, seed, ties)
     for _ in range(2):  # the second walk follows what the first has taught
-        tokens, _ = passes(compiled, seed, ties, rule, actions)
+        tokens, _ = passes(INFO, compiled, seed, ties, rule, actions)
         end = compiled.automaton.start
         for token in tokens:
             end = compiled.automaton.step(end)[token]
@@ -131,8 +74,8 @@ def test_equals_serial_greedy_on_many() -> None:
         labels = list(dict.fromkeys(letters))
         grammar = ActionGrammar.from_labels(labels, int(rng.integers(1, min(3, len(labels)) + 1)))
         compiled = compile_grammar(grammar, INFO, "any")
-        text, decided = serial(compiled.automaton.spelling, seed, bool(seed % 2))
-        tokens, _ = passes(compiled, seed, bool(seed % 2), RULES[seed % 4], 1 + seed % 3)
+        text, decided = serial(INFO, compiled.automaton.spelling, seed, bool(seed % 2))
+        tokens, _ = passes(INFO, compiled, seed, bool(seed % 2), RULES[seed % 4], 1 + seed % 3)
         assert b"".join(INFO.vocabulary.token_bytes[token] or b"" for token in tokens) == text
         assert tokens[: len(decided)] == decided
 
@@ -142,8 +85,8 @@ def test_habits_save_passes() -> None:
     grammar = ActionGrammar.from_labels(["abc", "abca", "bca"], 2)
     for seed in range(30):
         compiled = compile_grammar(grammar, INFO, "any")
-        first = passes(compiled, seed, False, TreeRule(True, 0), 2)
-        again = passes(compiled, seed, False, TreeRule(True, 0), 2)
+        first = passes(INFO, compiled, seed, False, TreeRule(True, 0), 2)
+        again = passes(INFO, compiled, seed, False, TreeRule(True, 0), 2)
         assert first[0] == again[0]
         assert again[1] == 1
 

@@ -2,6 +2,15 @@
 
 python programs/draft_sections.py                                # starts a server with the embedded 135M model
 python programs/draft_sections.py --url http://127.0.0.1:30000   # uses yours
+
+Output with the embedded model, which neither chooses nor writes well::
+
+    Minimally Supervised Learning of Affective Events Using Discourse Relations
+    the method, from 'Acknowledgments': We used the ACP Corpus to extract event pairs.
+    the data, from 'Acknowledgments': We used the ACP Corpus to extract event pairs.
+    the results, from 'Acknowledgments': We have found that the most important thing is to have a good
+    understanding of the topic.
+    Kept: Draft 1, Draft 2  (2 forward passes)
 """
 
 from __future__ import annotations
@@ -30,13 +39,13 @@ def review(s: Any, paper: Paper, aspects: tuple[str, ...], words: int, keep: int
         branch += select_k("section", list(sections))
     # A second loop: reading a variable waits for its branch, and all choices are under way by now.
     for branch, aspect in zip(branches, aspects, strict=True):
-        branch += "\n" + " ".join(sections[branch["section"][0]].split()[:words]) + f"\nIn one sentence, {aspect}:"
+        branch += "\n" + " ".join(sections[branch["section"][0]].split()[:words]) + f"\nOne sentence on {aspect}: We"
         branch += sgl.gen("draft", max_tokens=40, temperature=0, stop="\n")
     branches.join()
     # join() has gathered each variable of the branches into a list.
     names = [f"Draft {number}" for number in range(1, len(aspects) + 1)]
     for name, draft in zip(names, s["draft"], strict=True):
-        s += f"{name}: {draft.strip()}\n"
+        s += f"{name}: We{draft}\n"
     s += "The most informative drafts, best first, as a JSON list: "
     s += select_k("kept", names, keep)
 
@@ -55,7 +64,7 @@ def main(
         state = review.run(paper=chosen, aspects=ASPECTS, words=words, keep=keep, backend=sgl.RuntimeEndpoint(address))
         console.print(f"[bold]{chosen.title}")
         for aspect, section, draft in zip(ASPECTS, state["section"], state["draft"], strict=True):
-            console.print(f"{aspect}, from '{section[0]}': {draft.strip()}", highlight=False, markup=False)
+            console.print(f"{aspect}, from '{section[0]}': We{draft}", highlight=False, markup=False)
         plan = state.get_meta_info("kept")["plan"]
         console.print(f"Kept: {', '.join(state['kept'])}  [dim]({plan['forwards']} forward passes)")
 

@@ -7,21 +7,33 @@ one text a value. Properties that the schema does not require are written all th
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from itertools import permutations, product
-from math import perm, prod
-from typing import Any, TypeAlias
+from math import perm
+from typing import Any
 
 from sgl_compiled.errors import GrammarError, GrammarTooLargeError, UnsupportedError
 from sgl_compiled.grammar.actions import checked_form
 from sgl_compiled.grammar.form import SlotForm
+from sgl_compiled.grammar.json_parts import (
+    Distinct,
+    Part,
+    check_count,
+    check_size,
+    count_of,
+    field_name,
+    length_of,
+    listed,
+    merged,
+    orders,
+    refusal,
+    texts_of,
+)
 
-__all__ = ["MAX_CHOICES", "read_schema", "tools_schema"]
+__all__ = ["read_schema", "tools_schema"]
 
-MAX_CHOICES = 10_000
-"""Texts of one slot: of a number's range, of a list of variable length, or of alternatives taken together."""
 _MAX_DEPTH = 32
+_MAX_NODES = 5_000
 
 _ANNOTATIONS = frozenset(
     {
@@ -42,17 +54,6 @@ _ANNOTATIONS = frozenset(
 )
 
 
-@dataclass(frozen=True)
-class _Distinct:
-    """``size`` different choices, separated by ``", "``."""
-
-    choices: tuple[str, ...]
-    size: int
-
-
-_Part: TypeAlias = "str | tuple[str, ...] | _Distinct"
-
-
 def read_schema(schema: Mapping[str, Any]) -> SlotForm:
     """Return the slot form of a schema.
 
@@ -63,8 +64,8 @@ def read_schema(schema: Mapping[str, Any]) -> SlotForm:
     UnsupportedError
         A keyword that is not read.
     """
-    parts = _merged(_Reader(schema).parts(schema, (), 0))
-    distinct = [part for part in parts if isinstance(part, _Distinct)]
+    parts = merged(_Reader(schema).parts(schema, (), 0))
+    distinct = [part for part in parts if isinstance(part, Distinct)]
     if len(distinct) == 1 and not any(isinstance(part, tuple) for part in parts):
         at, (one,) = parts.index(distinct[0]), distinct
         before, after = "".join(map(str, parts[:at])), "".join(map(str, parts[at + 1 :]))
@@ -74,7 +75,7 @@ def read_schema(schema: Mapping[str, Any]) -> SlotForm:
         if isinstance(part, str):
             literals[-1] += part
         else:
-            slots.append(part if isinstance(part, tuple) else tuple(_orders(part)))
+            slots.append(part if isinstance(part, tuple) else tuple(orders(part)))
             literals.append("")
     if not slots:
         return checked_form(("", ""), ((literals[0],),))
@@ -111,29 +112,35 @@ class _Reader:
         if not isinstance(root, Mapping):
             raise GrammarError("json_schema must be an object")
         self._root = root
+        self._nodes = 0
 
-    def parts(self, schema: Any, path: tuple[str, ...], depth: int) -> list[_Part]:
+    def parts(self, schema: Any, path: tuple[str, ...], depth: int) -> list[Part]:
         """Return what a value of ``schema`` looks like."""
         if not isinstance(schema, Mapping):
-            raise _refusal(path, "has no type, so it admits any value; give it an enum or a type")
+            raise refusal(path, "has no type, so it admits any value; give it an enum or a type")
         if depth > _MAX_DEPTH:
-            raise _refusal(path, f"is nested more than {_MAX_DEPTH} deep, or refers to itself; flatten it")
+            raise refusal(path, f"is nested more than {_MAX_DEPTH} deep, or refers to itself; flatten it")
+        self._nodes += 1
+        if self._nodes > _MAX_NODES:
+            raise GrammarTooLargeError(
+                f"{field_name(path)}: the schema spells out to more than {_MAX_NODES} parts; flatten it"
+            )
         kind, read = self._kind(schema, path)
         unread = set(schema) - _ANNOTATIONS - _KEYWORDS[kind] - {"type"}
         if unread:
             names = ", ".join(sorted(map(repr, unread)))
             raise UnsupportedError(
-                f"{_name(path)}: the keyword {names} is not read here; write the values out in an enum"
+                f"{field_name(path)}: the keyword {names} is not read here; write the values out in an enum"
             )
-        return read(schema, path, depth)
+        return merged(read(schema, path, depth))
 
-    def _kind(self, schema: Mapping[str, Any], path: tuple[str, ...]) -> tuple[str, Callable[..., list[_Part]]]:
+    def _kind(self, schema: Mapping[str, Any], path: tuple[str, ...]) -> tuple[str, Callable[..., list[Part]]]:
         for keyword in ("$ref", "const", "enum", "anyOf", "oneOf", "allOf"):
             if keyword in schema:
                 return keyword, {"$ref": self._ref, "const": _const, "enum": _enum, "allOf": self._all}.get(
                     keyword, self._any
                 )
-        kinds: dict[str, Callable[..., list[_Part]]] = {
+        kinds: dict[str, Callable[..., list[Part]]] = {
             "boolean": lambda *_: [("true", "false")],
             "null": lambda *_: ["null"],
             "integer": _integer,
@@ -143,33 +150,33 @@ class _Reader:
         kind = schema.get("type")
         if isinstance(kind, list):
             return "types", self._types
-        if kind in kinds:
+        if isinstance(kind, str) and kind in kinds:
             return kind, kinds[kind]
         what = {"string": "any text", "number": "any number"}.get(str(kind), "any value")
-        raise _refusal(
+        raise refusal(
             path, f"admits {what}, so it has infinitely many values; list them (Literal[...], an Enum, an enum)"
         )
 
-    def _ref(self, schema: Mapping[str, Any], path: tuple[str, ...], depth: int) -> list[_Part]:
+    def _ref(self, schema: Mapping[str, Any], path: tuple[str, ...], depth: int) -> list[Part]:
         node: Any = self._root
         for step in str(schema["$ref"]).removeprefix("#/").split("/"):
             node = node.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(node, Mapping) else None
         if node is None:
-            raise GrammarError(f"{_name(path)} refers to {schema['$ref']!r}, which the schema does not define")
+            raise GrammarError(f"{field_name(path)} refers to {schema['$ref']!r}, which the schema does not define")
         return self.parts(node, path, depth + 1)
 
-    def _all(self, schema: Mapping[str, Any], path: tuple[str, ...], depth: int) -> list[_Part]:
+    def _all(self, schema: Mapping[str, Any], path: tuple[str, ...], depth: int) -> list[Part]:
         if not isinstance(schema["allOf"], list) or len(schema["allOf"]) != 1:
-            raise UnsupportedError(f"{_name(path)}: allOf with several schemas is not read here; merge them")
+            raise UnsupportedError(f"{field_name(path)}: allOf with several schemas is not read here; merge them")
         return self.parts(schema["allOf"][0], path, depth + 1)
 
-    def _any(self, schema: Mapping[str, Any], path: tuple[str, ...], depth: int) -> list[_Part]:
+    def _any(self, schema: Mapping[str, Any], path: tuple[str, ...], depth: int) -> list[Part]:
         options = schema.get("anyOf", schema.get("oneOf"))
         if not isinstance(options, list) or not options:
-            raise GrammarError(f"{_name(path)} has no alternatives")
+            raise GrammarError(f"{field_name(path)} has no alternatives")
         return self._alternatives(options, path, depth)
 
-    def _types(self, schema: Mapping[str, Any], path: tuple[str, ...], depth: int) -> list[_Part]:
+    def _types(self, schema: Mapping[str, Any], path: tuple[str, ...], depth: int) -> list[Part]:
         # A keyword says something about its own type alone.
         options = [
             {"type": kind, **{key: schema[key] for key in _KEYWORDS.get(kind, ()) if key in schema}}
@@ -177,54 +184,65 @@ class _Reader:
         ]
         return self._alternatives(options, path, depth)
 
-    def _alternatives(self, options: Sequence[Any], path: tuple[str, ...], depth: int) -> list[_Part]:
+    def _alternatives(self, options: Sequence[Any], path: tuple[str, ...], depth: int) -> list[Part]:
         found = [self.parts(option, path, depth + 1) for option in options]
+        if not found:
+            raise GrammarError(f"{field_name(path)} has no alternatives")
         if len(found) == 1:
             return found[0]
-        _check_count(sum(map(_count, found)), path)
-        return [tuple(dict.fromkeys(text for parts in found for text in _texts(parts)))]
+        check_size(sum(map(count_of, found)), sum(count_of(parts) * length_of(parts) for parts in found), path)
+        return [tuple(dict.fromkeys(text for parts in found for text in texts_of(parts)))]
 
-    def _object(self, schema: Mapping[str, Any], path: tuple[str, ...], depth: int) -> list[_Part]:
+    def _object(self, schema: Mapping[str, Any], path: tuple[str, ...], depth: int) -> list[Part]:
         properties = schema.get("properties", {})
         if schema.get("additionalProperties", False) is not False or not isinstance(properties, Mapping):
-            raise _refusal(path, "admits any keys; name them as fields of a model")
-        parts: list[_Part] = ["{"]
+            raise refusal(path, "admits any keys; name them as fields of a model")
+        parts: list[Part] = ["{"]
         for index, (name, value) in enumerate(properties.items()):
             parts.append((", " if index else "") + json.dumps(name, ensure_ascii=False) + ": ")
             parts += self.parts(value, (*path, name), depth + 1)
         return [*parts, "}"]
 
-    def _array(self, schema: Mapping[str, Any], path: tuple[str, ...], depth: int) -> list[_Part]:
-        first = [self.parts(item, path, depth + 1) for item in schema.get("prefixItems", ())]
+    def _array(self, schema: Mapping[str, Any], path: tuple[str, ...], depth: int) -> list[Part]:
         least = _whole(schema.get("minItems", 0), path, "minItems")
-        if first:
-            if schema.get("items", False) is not False and schema.get("maxItems") != len(first):
-                raise UnsupportedError(f"{_name(path)}: items behind prefixItems are not read here; drop one of them")
-            return _listed(first)
+        if "prefixItems" in schema:
+            return self._tuple(schema, least, path, depth)
         item = self.parts(schema.get("items"), path, depth + 1)
         unique = bool(schema.get("uniqueItems", False))
-        most = _whole(schema.get("maxItems", _count(item) if unique else None), path, "maxItems")
-        if unique:
-            _check_count(_count(item), path)
-            choices = tuple(dict.fromkeys(_texts(item)))
-            most = min(most, len(choices))
-        if least > most:
-            raise GrammarError(f"{_name(path)} cannot hold {least} items (at most {most}); lower minItems")
+        count = count_of(item)
+        most = _whole(schema.get("maxItems", count if unique else None), path, "maxItems")
+        if not 0 <= least <= (min(most, count) if unique else most):
+            raise GrammarError(f"{field_name(path)} cannot hold {least} to {most} items; mend minItems and maxItems")
         if least == most and not unique:
-            return _listed([item] * least)
-        if least == most and least > 0:
-            return ["[", _Distinct(choices, least), "]"]
+            check_size(least * len(item), least * length_of(item), path)
+            return listed([item] * least)
+        if unique:
+            check_size(count, count * length_of(item), path)
+            most = min(most, count)
+        if least == most > 0:
+            return ["[", Distinct(tuple(texts_of(item)), least), "]"]
         sizes = range(least, most + 1)
-        count = _count(item)
-        total = 0
+        total = size_bytes = 0
         for size in sizes:
-            total += perm(count, size) if unique else count**size
-            _check_count(total, path)
-        texts = tuple(_texts(item))
+            rows = perm(count, size) if unique else count**size
+            total, size_bytes = total + rows, size_bytes + rows * size * (length_of(item) + 2)
+            check_size(total, size_bytes, path)
+        texts = tuple(texts_of(item))
         chosen = (
             row for size in sizes for row in (permutations(texts, size) if unique else product(texts, repeat=size))
         )
         return [tuple("[" + ", ".join(row) + "]" for row in chosen)]
+
+    def _tuple(self, schema: Mapping[str, Any], least: int, path: tuple[str, ...], depth: int) -> list[Part]:
+        given = schema["prefixItems"]
+        if not isinstance(given, list) or not given:
+            raise GrammarError(f"{field_name(path)}: prefixItems must be a list of schemas")
+        most = _whole(schema.get("maxItems", len(given)), path, "maxItems")
+        if schema.get("items", False) is not False and most != len(given):
+            raise UnsupportedError(f"{field_name(path)}: items behind prefixItems are not read here; drop one of them")
+        if schema.get("uniqueItems") or not least <= len(given) <= most:
+            raise GrammarError(f"{field_name(path)}: all {len(given)} prefixItems are written; mend the other keywords")
+        return listed([self.parts(item, path, depth + 1) for item in given])
 
 
 _LENGTHS = frozenset({"minItems", "maxItems", "uniqueItems"})
@@ -245,105 +263,64 @@ _KEYWORDS: Mapping[str, frozenset[str]] = {
 }
 
 
-def _const(schema: Mapping[str, Any], path: tuple[str, ...], _: int) -> list[_Part]:
-    return [_dumps(schema["const"], path)]
+def _const(schema: Mapping[str, Any], path: tuple[str, ...], depth: int) -> list[Part]:
+    return _enum({**schema, "enum": [schema["const"]]}, path, depth)
 
 
-def _enum(schema: Mapping[str, Any], path: tuple[str, ...], _: int) -> list[_Part]:
+def _enum(schema: Mapping[str, Any], path: tuple[str, ...], _: int) -> list[Part]:
     values = schema["enum"]
     if not isinstance(values, list) or not values:
-        raise GrammarError(f"{_name(path)} has an empty enum; give it at least one value")
-    return [tuple(dict.fromkeys(_dumps(value, path) for value in values))]
+        raise GrammarError(f"{field_name(path)} has an empty enum; give it at least one value")
+    fitting = [value for value in values if "type" not in schema or _is_of(value, schema["type"])]
+    if not fitting:
+        raise GrammarError(f"{field_name(path)} holds no value of its type {schema['type']!r}; drop the type")
+    return [tuple(dict.fromkeys(_dumps(value, path) for value in fitting))]
 
 
-def _integer(schema: Mapping[str, Any], path: tuple[str, ...], _: int) -> list[_Part]:
-    low, high = schema.get("minimum"), schema.get("maximum")
-    if low is None and "exclusiveMinimum" in schema:
-        low = _whole(schema["exclusiveMinimum"], path, "exclusiveMinimum") + 1
-    if high is None and "exclusiveMaximum" in schema:
-        high = _whole(schema["exclusiveMaximum"], path, "exclusiveMaximum") - 1
-    if low is None or high is None:
-        raise _refusal(path, "admits integers without bound; give both ends, as in Field(ge=0, le=10)")
-    low, high = _whole(low, path, "minimum"), _whole(high, path, "maximum")
+def _is_of(value: Any, kind: Any) -> bool:
+    """Tell whether a JSON value has a type, or one of a list of types."""
+    if isinstance(kind, list):
+        return any(_is_of(value, one) for one in kind)
+    if isinstance(value, bool) or value is None:
+        return bool(kind == ("null" if value is None else "boolean"))
+    kinds = {str: ("string",), int: ("integer", "number"), float: ("number",), list: ("array",), dict: ("object",)}
+    if isinstance(value, float) and value.is_integer() and kind == "integer":
+        return True
+    return kind in kinds.get(type(value), ())
+
+
+def _integer(schema: Mapping[str, Any], path: tuple[str, ...], _: int) -> list[Part]:
+    lows = [_whole(schema["minimum"], path, "minimum")] if "minimum" in schema else []
+    highs = [_whole(schema["maximum"], path, "maximum")] if "maximum" in schema else []
+    if "exclusiveMinimum" in schema:
+        lows.append(_whole(schema["exclusiveMinimum"], path, "exclusiveMinimum") + 1)
+    if "exclusiveMaximum" in schema:
+        highs.append(_whole(schema["exclusiveMaximum"], path, "exclusiveMaximum") - 1)
+    if not lows or not highs:
+        raise refusal(path, "admits integers without bound; give both ends, as in Field(ge=0, le=10)")
+    low, high = max(lows), min(highs)
     step = _whole(schema.get("multipleOf", 1), path, "multipleOf")
-    first = -(-low // step) * step if step > 0 else low
-    _check_count((high - first) // max(step, 1) + 1, path)
-    values = tuple(str(value) for value in range(first, high + 1, max(step, 1)))
+    if step < 1:
+        raise GrammarError(f"{field_name(path)}: multipleOf must be at least 1, not {step}")
+    first = -(-low // step) * step
+    check_count((high - first) // step + 1, path)
+    values = tuple(str(value) for value in range(first, high + 1, step))
     if not values:
-        raise GrammarError(f"{_name(path)} admits no integer: {low} is above {high}")
+        raise GrammarError(f"{field_name(path)} admits no integer: {low} is above {high}")
     return [values]
 
 
 def _dumps(value: Any, path: tuple[str, ...]) -> str:
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False)
-    except (TypeError, ValueError) as error:
-        raise GrammarError(f"{_name(path)} holds {value!r}, which is no JSON value: {error}") from None
+    except (TypeError, ValueError, RecursionError) as error:
+        raise GrammarError(f"{field_name(path)} holds {value!r}, which is no JSON value: {error}") from None
 
 
 def _whole(value: Any, path: tuple[str, ...], keyword: str) -> int:
     if value is None:
-        raise _refusal(path, f"is a list without {keyword}, so it has infinitely many values; give it a length")
-    if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
-        raise GrammarError(f"{_name(path)}: {keyword} must be a whole number, not {value!r}")
+        raise refusal(path, f"is a list without {keyword}, so it has infinitely many values; give it a length")
+    whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+    if isinstance(value, bool) or not whole:
+        raise GrammarError(f"{field_name(path)}: {keyword} must be a whole number, not {value!r}")
     return int(value)
-
-
-def _listed(items: Sequence[list[_Part]]) -> list[_Part]:
-    parts: list[_Part] = ["["]
-    for index, item in enumerate(items):
-        parts += [*([", "] if index else []), *item]
-    return [*parts, "]"]
-
-
-def _merged(parts: Sequence[_Part]) -> list[_Part]:
-    """Join neighbouring literals; a slot with one choice is a literal."""
-    out: list[_Part] = []
-    for part in parts:
-        text = part[0] if isinstance(part, tuple) and len(part) == 1 else part
-        if isinstance(text, str) and out and isinstance(out[-1], str):
-            out[-1] += text
-        else:
-            out.append(text)
-    return out
-
-
-def _count(parts: Sequence[_Part]) -> int:
-    return prod(
-        perm(len(part.choices), part.size) if isinstance(part, _Distinct) else len(part)
-        for part in parts
-        if not isinstance(part, str)
-    )
-
-
-def _texts(parts: Sequence[_Part]) -> Iterator[str]:
-    """Every text of a value; only for counts that were checked."""
-    choices: list[Sequence[str]] = []
-    for part in parts:
-        choices.append([part] if isinstance(part, str) else part if isinstance(part, tuple) else list(_orders(part)))
-    return map("".join, product(*choices))
-
-
-def _orders(part: _Distinct) -> Iterator[str]:
-    count = perm(len(part.choices), part.size)
-    if count > MAX_CHOICES:
-        raise GrammarTooLargeError(
-            f"{part.size} different items of {len(part.choices)}, beside other fields, have {count} orders (limit "
-            f"{MAX_CHOICES}); choose them in a request of their own"
-        )
-    return map(", ".join, permutations(part.choices, part.size))
-
-
-def _check_count(count: int, path: tuple[str, ...]) -> None:
-    if count > MAX_CHOICES:
-        raise GrammarTooLargeError(
-            f"{_name(path)} has more than {MAX_CHOICES} values; narrow it, or split it into fields"
-        )
-
-
-def _refusal(path: tuple[str, ...], reason: str) -> GrammarError:
-    return GrammarError(f"{_name(path)} {reason}")
-
-
-def _name(path: tuple[str, ...]) -> str:
-    return f"field {'.'.join(path)!r}" if path else "the value"

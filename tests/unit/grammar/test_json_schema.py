@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from enum import Enum
 from itertools import islice
 from typing import Annotated, Any, Literal
@@ -314,3 +315,49 @@ def test_forged_specs_are_refused(slot_form: Any) -> None:
 def test_too_many_slots() -> None:
     with pytest.raises(GrammarTooLargeError, match="slots"):
         ActionGrammar.from_form([part for _ in range(65) for part in (["a", "b"], "-")])
+
+
+DOUBLING = {
+    f"t{i}": {"type": "object", "properties": {key: {"$ref": f"#/$defs/t{i + 1}"} for key in "ab"}} for i in range(14)
+}
+
+
+def nested(inner: dict[str, Any], levels: int, **outer: Any) -> dict[str, Any]:
+    for _ in range(levels):
+        inner = {"type": "array", "items": inner, **outer}
+    return inner
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        nested({"const": "abc"}, 30, minItems=2, maxItems=2),
+        nested({"enum": ["a", "b"]}, 30, minItems=2, maxItems=2),
+        {"type": "array", "items": {"const": 1}, "minItems": 10**9, "maxItems": 10**9},
+        {"type": "array", "items": {"const": "x" * 10**5}, "maxItems": 200},
+        {"anyOf": [{"const": "x" * 10**5 + str(i)} for i in range(100)]},
+        {"$ref": "#/$defs/a", "$defs": {"a": {"anyOf": [{"$ref": "#/$defs/a"}] * 4}}},
+        {"$ref": "#/$defs/t0", "$defs": {**DOUBLING, "t14": {"const": 1}}},
+        {"type": "array", "items": {"type": []}, "maxItems": 10**30},
+        {"type": {}, "a": 1},
+        {"type": "integer", "minimum": float("-inf"), "maximum": float("inf")},
+        {"type": "integer", "minimum": 0, "maximum": 3, "multipleOf": 0},
+        {"type": "array", "items": {"type": "boolean"}, "minItems": -1, "maxItems": 0},
+        {"type": "array", "prefixItems": [{"const": 1}], "minItems": 2},
+        {"type": "array", "prefixItems": 5},
+        {"type": "string", "enum": [1, 2]},
+    ],
+)  # fmt: skip
+def test_small_schemas_of_huge_values_are_refused_at_once(schema: dict[str, Any]) -> None:
+    start = time.process_time()
+    with pytest.raises(GrammarError):
+        ActionGrammar.from_json_schema(schema)
+    assert time.process_time() - start < 2
+
+
+def test_values_of_another_type_are_no_values() -> None:
+    assert texts(ActionGrammar.from_json_schema({"type": "integer", "enum": [1, "1", True, 2.0]})) == ["1", "2.0"]
+    assert texts(ActionGrammar.from_json_schema({"type": ["string", "null"], "enum": ["a", None, 3]})) == [
+        '"a"',
+        "null",
+    ]

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import settings
+
+# A busy machine is no failure; what must be fast is measured by the benchmarks.
+settings.register_profile("sgl_compiled", deadline=None)
+settings.load_profile("sgl_compiled")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -76,7 +76,7 @@ class TreeLayout:
         for index, (parent, depth) in enumerate(zip(self.parents, self.depths, strict=True)):
             assert ROOT <= parent < index
             assert depth == (0 if parent == ROOT else self.depths[parent] + 1)
-        assert all(ROOT <= row.node < len(self.tokens) and len(row.legal) > 1 for row in self.rows)
+        assert all(ROOT <= row.node < len(self.tokens) and row.legal for row in self.rows)
 
 
 def actions_ahead(automaton: TokenAutomaton, state: State, actions: int) -> Horizon:

@@ -89,21 +89,20 @@ def attend(
     Tensor, shape (rows, n_heads, head_dim)
     """
     q, k, v = (part.movedim(0, 1).unsqueeze(0).to(query.dtype) for part in (query, key, value))
-    repeat = q.shape[1] // k.shape[1]
-    if repeat > 1:
-        k, v = k.repeat_interleave(repeat, dim=1), v.repeat_interleave(repeat, dim=1)
+    gqa = q.shape[1] != k.shape[1]
     n_prompt = piece.prompt_rows
     parts = []
+    first = 0
     if piece.prefix_len == 0 and n_prompt > max(1, len(piece.probe.parents)):
         # A long fresh prompt attends causally on its own: one masked call over everything leaves the fast kernel.
+        first = n_prompt
+        here = slice(0, n_prompt)
         parts.append(
             scaled_dot_product_attention(
-                q[:, :, :n_prompt], k[:, :, :n_prompt], v[:, :, :n_prompt], scale=scaling, is_causal=True
+                q[:, :, here], k[:, :, here], v[:, :, here], scale=scaling, is_causal=True, enable_gqa=gqa
             )
         )
-        q, mask = q[:, :, n_prompt:], piece.mask[n_prompt:]
-    else:
-        mask = piece.mask
-    bias = torch.zeros(mask.shape, dtype=q.dtype).masked_fill_(~mask, float("-inf"))
-    parts.append(scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=scaling))
+    if first < q.shape[2]:
+        bias = piece.bias[first:].to(q.dtype)
+        parts.append(scaled_dot_product_attention(q[:, :, first:], k, v, attn_mask=bias, scale=scaling, enable_gqa=gqa))
     return torch.cat(parts, dim=2).squeeze(0).movedim(1, 0)

@@ -51,6 +51,11 @@ class ProbeSlice:
         return torch.from_numpy(extend_mask(self.prompt_rows, self.prefix_len, self.probe.parents))
 
     @cached_property
+    def bias(self) -> torch.Tensor:
+        """The mask as an additive float32 bias, made once for all layers."""
+        return torch.zeros(self.mask.shape).masked_fill_(~self.mask, float("-inf"))
+
+    @cached_property
     def row_indices(self) -> list[int]:
         """The decision rows, as indices of the batch's extend tokens."""
         first = self.start + self.prompt_rows

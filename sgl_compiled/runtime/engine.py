@@ -24,6 +24,7 @@ from sgl_compiled.plan.narrow import SlotRanking
 from sgl_compiled.plan.passes import Plan
 from sgl_compiled.plan.planner import Candidate
 from sgl_compiled.runtime.calibration import load_cost, load_epsilon, measure_cost, save_cost, setting
+from sgl_compiled.runtime.mask_limit import mask_positions
 from sgl_compiled.runtime.payload import encode, encode_star
 from sgl_compiled.runtime.rows import KEY
 from sgl_compiled.runtime.serial import reference_key
@@ -212,6 +213,8 @@ class SelectEngine:
         chunk = args.chunked_prefill_size
         if chunk and chunk > 0:
             room = min(room, chunk - args.page_size - 1)
+        if args.device != "cpu":
+            room = min(room, mask_positions(prompt_tokens, args.page_size))
         return max(0, min(DEFAULT_LIMITS.max_tree_positions, room))
 
     def _layout(self, selection: Selection) -> TreeLayout:

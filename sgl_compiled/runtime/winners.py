@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 
 from sgl_compiled.runtime.admission import probe_of
 from sgl_compiled.runtime.payload import Probe
 from sgl_compiled.runtime.results import numbers_of
+from sgl_compiled.runtime.transfer import to_device
 
 __all__ = ["cache_finished_req", "greedy_path"]
 
@@ -69,9 +69,9 @@ def cache_finished_req(original: Callable[..., None], self: Any, req: Any, is_in
     if self.page_size == 1 and probe.keep and numbers is not None and np.isfinite(numbers).all():
         path = greedy_path(probe, tree_tokens, numbers)
         tree = slots[probe.base : probe.base + len(tree_tokens)].clone()
-        on_path = torch.zeros(len(tree_tokens), dtype=torch.bool, device=tree.device)
-        on_path[path] = True
-        slots[probe.base : probe.base + len(tree_tokens)] = torch.cat([tree[path], tree[~on_path]])
+        chosen = set(path)
+        order = [*path, *(i for i in range(len(tree_tokens)) if i not in chosen)]
+        slots[probe.base : probe.base + len(tree_tokens)] = tree[to_device(order, tree.device)]
         kept += len(path)
     self.token_to_kv_pool_allocator.free(slots[kept : req.kv_committed_len])
     req.origin_input_ids = array("q", [*req.origin_input_ids[: probe.base], *(tree_tokens[i] for i in path)])

@@ -110,7 +110,11 @@ def main(
         store = Store(out, run)
         engine = Engine(address, AutoTokenizer.from_pretrained(served["tokenizer_path"]))
         end = time.monotonic() + 60 * minutes
-        left = evaluate(tasks, chosen, engine, store, run.run, nesting, end)
+        try:
+            left = evaluate(tasks, chosen, engine, store, run.run, nesting, end)
+        except httpx.TransportError as error:
+            console.print(f"The server at {address} does not answer ({error}); start again to go on")
+            raise typer.Exit(1) from error
     console.print(f"{out}: {len(store.done)} answers" + (f"; {left} are missing, start again to go on" if left else ""))
 
 

@@ -31,7 +31,7 @@ arm; a row is made of the lines of its file with these `dataset`, `nesting` and 
 parameters chooses about as well as chance; its quality figures are here because the evaluation measures them, not
 because they mean much. **Times are indicative only**: they were taken on a shared machine under the load averages
 named with each run. Arms took turns question by question, so a comparison within a table is fairer than any single
-figure.
+figure, and with a handful of questions none is worth much. A run can be cut short; it goes on with its command.
 
 | arm | what it is |
 | --- | --- |
@@ -54,12 +54,14 @@ question's rounds. After a round that differs an arm descends elsewhere, so its 
 a choice against `serial`. *tokens*: decoded one by one. *passes*, *positions*: forward passes, and answer positions
 computed in them, a choice. AllEvidence@B: some annotator's evidence paragraphs are each covered to at least 80 % by the
 first B tokens of what was chosen. In brackets: 95 % intervals from {resamples:,} resamples of whole documents (seed
-{seed}). The prompt was in the cache and the grammar compiled before an arm was timed.
+{seed}); a single document has none. The prompt was in the cache and the grammar compiled before an arm was timed.
 """
 
 
 def percent(interval: tuple[float, float, float]) -> str:
-    """Format a share with its interval."""
+    """Format a share with its interval; a single document has none."""
+    if interval[1] != interval[1]:
+        return f"{100 * interval[0]:.0f} %"
     return "{:.0f} % [{:.0f}, {:.0f}]".format(*(100 * value for value in interval))
 
 
@@ -146,7 +148,7 @@ def section(path: Path, images: Path) -> Iterable[str]:
         seen = f", load average {min(load):.1f} to {max(load):.1f} during it" if load else ""
         yield (
             f"- {run.run}: {place.model}, commit {place.commit}, {place.cpu} with {place.cpu_count} cores, "
-            f"sglang {place.versions['sglang']}, torch {place.versions['torch']}{seen}"
+            f"sglang {place.versions['sglang']}, torch {place.versions['torch']}{seen}: `{place.command}`"
         )
     yield ""
     found = {(group.dataset, group.nesting): group for group in groups(record for _, record in numbered)}
@@ -162,6 +164,10 @@ def section(path: Path, images: Path) -> Iterable[str]:
         yield from table(mine)
         stem = f"{path.stem}-{dataset}-{nesting}"
         drawings = {"latency": plots.latency, "agreement": plots.agreement, "work": plots.work}
+        if not any(one.same_rounds for one in mine):
+            yield ""
+            yield "No agreement: the reference has not answered here yet."
+            del drawings["agreement"]
         for kind, draw in drawings.items():
             draw(mine, f"{name} ({path.name})", images / f"{stem}-{kind}.png")
         yield ""

@@ -82,7 +82,7 @@ class EmbeddingArm(Arm):
 
     def choose(self, engine: Engine, ask: Ask) -> Choice:
         texts = [self._text(ask, index) for index in range(len(ask.names))]
-        picks = mmr(self._embed([ask.menu.question])[0], self._embed(texts), ask.k)
+        picks = mmr(self._encode([ask.menu.question])[0], self._embed(texts), ask.k)
         return Choice(picks, ", ".join(ask.names[pick] for pick in picks))
 
     @staticmethod
@@ -91,15 +91,19 @@ class EmbeddingArm(Arm):
         return f"{option.name}. {option.text}"
 
     def _embed(self, texts: list[str]) -> NDArray[np.float32]:
-        import torch
-
         missing = [text for text in dict.fromkeys(texts) if text not in self._vectors]
         if missing:
-            batch = self._tokenizer(missing, padding=True, truncation=True, max_length=256, return_tensors="pt")
-            with torch.inference_mode():
-                hidden = self._model(**batch).last_hidden_state
-            mask = batch["attention_mask"].unsqueeze(-1)
-            mean = (hidden * mask).sum(1) / mask.sum(1)
-            for text, vector in zip(missing, torch.nn.functional.normalize(mean).numpy(), strict=True):
-                self._vectors[text] = vector
+            self._vectors.update(zip(missing, self._encode(missing), strict=True))
         return np.stack([self._vectors[text] for text in texts])
+
+    def _encode(self, texts: list[str]) -> NDArray[np.float32]:
+        """Return unit vectors, shape ``(len(texts), d)``."""
+        import torch
+
+        batch = self._tokenizer(texts, padding=True, truncation=True, max_length=256, return_tensors="pt")
+        with torch.inference_mode():
+            hidden = self._model(**batch).last_hidden_state
+        mask = batch["attention_mask"].unsqueeze(-1)
+        mean = (hidden * mask).sum(1) / mask.sum(1)
+        vectors: NDArray[np.float32] = torch.nn.functional.normalize(mean).numpy()
+        return vectors

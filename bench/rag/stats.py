@@ -34,13 +34,20 @@ def ratio_interval(
         The document of each question; whole documents are drawn, 10,000 times, with a fixed seed.
     level : float
         Coverage of the interval.
+
+    Returns
+    -------
+    tuple of float
+        Ratio, lower and upper end; the ends are NaN where there is a single document.
     """
     sums = _sums(np.column_stack([numerator, denominator]).astype(np.float64), clusters)
+    top, bottom = sums.sum(axis=0)
     count = len(sums)
+    if count == 1:
+        return float(top / bottom), float("nan"), float("nan")
     draws = np.random.default_rng(SEED).multinomial(count, np.full(count, 1 / count), size=RESAMPLES)
     totals = draws @ sums
     low, high = np.quantile(totals[:, 0] / totals[:, 1], [(1 - level) / 2, (1 + level) / 2])
-    top, bottom = sums.sum(axis=0)
     return float(top / bottom), float(low), float(high)
 
 

@@ -93,7 +93,14 @@ def test_interval_of_a_mean_is_near_the_normal_one() -> None:
 
 
 def test_ratio_is_of_sums() -> None:
-    assert ratio_interval([1.0, 3.0], [2.0, 2.0], ["a", "a"]) == (1.0, 1.0, 1.0)
+    assert ratio_interval([1.0, 3.0], [2.0, 2.0], ["a", "b"])[0] == 1.0
+    assert ratio_interval([1.0, 1.0], [2.0, 2.0], ["a", "b"]) == (0.5, 0.5, 0.5)
+
+
+def test_a_single_document_has_no_interval() -> None:
+    ratio, low, high = ratio_interval([1.0, 3.0], [2.0, 2.0], ["a", "a"])
+    assert ratio == 1.0
+    assert np.isnan([low, high]).all()
 
 
 @pytest.mark.parametrize(

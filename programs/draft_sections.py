@@ -62,7 +62,7 @@ def main(
     chosen = load_papers(data)[paper]
     with serving(model, url) as address:
         state = review.run(paper=chosen, aspects=ASPECTS, words=words, keep=keep, backend=sgl.RuntimeEndpoint(address))
-        console.print(f"[bold]{chosen.title}")
+        console.print(chosen.title, style="bold", markup=False)
         for aspect, section, draft in zip(ASPECTS, state["section"], state["draft"], strict=True):
             console.print(f"{aspect}, from '{section[0]}': We{draft}", highlight=False, markup=False)
         plan = state.get_meta_info("kept")["plan"]

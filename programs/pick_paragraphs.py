@@ -63,9 +63,9 @@ def main(
             serial = client.select_k(prompt_of(menu), menu.names, k, plan="serial")
             same += serial.labels == state["picked"]
             found += menu.gold <= set(state["picked"])
-            console.print(f"[bold]{menu.question}[/bold]")
+            console.print(menu.question, style="bold", markup=False, highlight=False)
             for title in state["picked"]:
-                console.print(f"  {'*' if title in menu.gold else '-'} {title}", highlight=False)
+                console.print(f"  {'*' if title in menu.gold else '-'} {title}", markup=False, highlight=False)
             console.print(f"  {plan['forwards']} forward passes instead of {serial.plan.forwards}", style="dim")
     console.print(
         f"{same} of {len(menus)} the same as serial decoding; all supporting paragraphs (*) among the picked: {found}"

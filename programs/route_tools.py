@@ -83,7 +83,8 @@ def main(
             serial = client.select_k(prompt_of(menu), menu.names, k, plan="serial")
             same += serial.labels == state["picked"]
             right += menu.gold == set(state["picked"])
-            console.print(f"[bold]{menu.question}[/bold]\n  {meta['text']}", highlight=False)
+            console.print(menu.question, style="bold", markup=False, highlight=False)
+            console.print(f"  {meta['text']}", markup=False, highlight=False)
             console.print(
                 f"  {meta['plan']['forwards']} forward passes instead of {serial.plan.forwards}; "
                 f"smallest margin {meta['min_margin']:.2f}",

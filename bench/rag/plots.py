@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
+from math import log10
 from pathlib import Path
 
 import matplotlib
@@ -57,9 +59,16 @@ def work(rows: Sequence[Row], title: str, path: Path) -> None:
     """Forward passes against answer positions, the two things that a plan trades."""
     rows = [row for row in rows if row.passes and row.positions]
     figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
+    # Arms that (nearly) meet share a label.
+    places: dict[tuple[float, float], list[Row]] = defaultdict(list)
     for row in rows:
-        axes.scatter([row.passes or 0], [row.positions or 0], s=40)
-        axes.annotate(row.arm, (row.passes or 0, row.positions or 0), xytext=(5, 3), textcoords="offset points")
+        places[round(10 * log10(row.passes or 1)), round(10 * log10(row.positions or 1))].append(row)
+    for together in places.values():
+        x, y = together[0].passes or 1, together[0].positions or 1
+        axes.scatter([row.passes or 1 for row in together], [row.positions or 1 for row in together], s=40)
+        names = ", ".join(row.arm for row in together)
+        axes.annotate(names, (x, y), xytext=(5, 5), textcoords="offset points", annotation_clip=False)
+    axes.margins(0.2)
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlabel("forward passes a choice")

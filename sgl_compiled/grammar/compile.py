@@ -89,7 +89,14 @@ class CompiledGrammar:
         assert self.automaton.accepts(state)
         return self._read(state, tokens)
 
-    def unfold(self, state: State, horizon: Horizon, max_positions: int, rule: TreeRule = DEFAULT_RULE) -> TreeLayout:
+    def unfold(
+        self,
+        state: State,
+        horizon: Horizon,
+        max_positions: int,
+        rule: TreeRule = DEFAULT_RULE,
+        seconds: float | None = None,
+    ) -> TreeLayout:
         """Return the tree that one pass evaluates from ``state`` on.
 
         Raises
@@ -106,6 +113,7 @@ class CompiledGrammar:
                 max_positions=max_positions,
                 limits=self._limits,
                 rule=rule,
+                seconds=seconds,
             )
         return unfold(self.automaton, state, horizon, stop_ids=self.stop_ids, max_positions=max_positions)
 
@@ -207,7 +215,12 @@ def _compile_any(grammar: ActionGrammar, info: TokenizerInfo, limits: Limits) ->
     )
     # The first tree costs the most, and this is not a thread that others wait for.
     with suppress(GrammarTooLargeError):
-        compiled.unfold(compiled.automaton.start, actions_ahead(compiled.automaton, 0, 1), limits.max_tree_positions)
+        compiled.unfold(
+            compiled.automaton.start,
+            actions_ahead(compiled.automaton, 0, 1),
+            limits.max_tree_positions,
+            seconds=limits.compile_seconds,
+        )
     return compiled
 
 

@@ -5,6 +5,7 @@ Every row reads the full legal set, so the tree decides how many passes an answe
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 from sgl_compiled.errors import GrammarError, GrammarTooLargeError
@@ -53,11 +54,13 @@ def unfold_likely(
     max_positions: int,
     limits: Limits,
     rule: TreeRule = DEFAULT_RULE,
+    seconds: float | None = None,
 ) -> TreeLayout:
     """Return the tree to evaluate from ``state`` on.
 
     The likely spellings are all followed. Deviations fill what ``limits.max_deviation_positions`` leaves, those nearest
-    to the start first. A winner that the tree does not follow costs one more pass.
+    to the start first. A winner that the tree does not follow costs one more pass. Expanding states for the first time
+    takes no more than ``seconds`` of this thread's time (``limits.tree_seconds``): others wait for it.
 
     Raises
     ------
@@ -68,13 +71,17 @@ def unfold_likely(
     root = _Node(-1, ROOT, state, 0, kept=True)
     queues: list[list[int]] = [[ROOT], *([] for _ in range(rule.deviations))]
     positions = ids = 0
+    deadline = time.thread_time() + (limits.tree_seconds if seconds is None else seconds)
     for cost, queue in enumerate(queues):
         room = min(max_positions, limits.max_deviation_positions if cost else limits.max_likely_positions)
         # The queue grows while it is read: breadth first within a cost.
         for index in queue:
             node = root if index == ROOT else nodes[index]
-            if cost and positions >= room:
+            late = time.thread_time() > deadline
+            if cost and (late or positions >= room):
                 break
+            if late and index != ROOT:
+                raise GrammarTooLargeError("the likely spellings take too long to expand; use plan='chunked'")
             if automaton.single(node.state) or not horizon(node.state, node.above):
                 continue
             try:

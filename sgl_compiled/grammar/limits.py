@@ -39,6 +39,8 @@ class Limits:
         Token positions of a tree of ``spelling="any"`` up to which unlikely spellings are added.
     max_legal_ids
         Legal ids of all rows of a tree of ``spelling="any"`` together; its first row is always read.
+    tree_seconds
+        Processor time of one tree of ``spelling="any"``, whose states may be new.
     compile_seconds
         Wall time of one regular expression's compilation, a net under the counted limits.
     """
@@ -56,6 +58,7 @@ class Limits:
     max_likely_positions: int = 1_024
     max_deviation_positions: int = 128
     max_legal_ids: int = 65_536
+    tree_seconds: float = 1.0
     compile_seconds: float = 5.0
 
 

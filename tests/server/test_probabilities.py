@@ -80,7 +80,7 @@ def test_every_answer_of_one_pass(api: Client, truth: Truth) -> None:
 
 
 def test_a_plain_choice_pays_nothing(api: Client) -> None:
-    for plan in ("auto", "[3]", "root+probe", "chunked"):
+    for plan in ("[3]", "root+probe", "chunked"):
         plain, rich = ask(api, plan=plan), ask(api, plan=plan, evidence=True)
         assert rich.labels == plain.labels
         assert [(p.positions, p.rows) for p in rich.plan.passes] == [(p.positions, p.rows) for p in plain.plan.passes]

@@ -42,6 +42,7 @@ def run(script: str, server: SGLangServer, *args: str) -> str:
         ("route_tools.py", ("--tools", "199", "--requests", "1"), "1 of 1 the same as serial decoding"),
         ("route_tools.py", ("--tools", "bfcl", "--requests", "2"), "2 of 2 the same as serial decoding"),
         ("draft_sections.py", ("--words", "20"), "Kept: Draft "),
+        ("fill_form.py", ("--papers", "2"), "2 of 2 the same as serial decoding"),
         ("hierarchical_rag.py", ("--questions", "1"), "rounds, "),
     ],
 )

@@ -46,5 +46,8 @@ check: venv
 bench: venv
 	"$(PY)" bench/select_vs_serial.py $(ARGS)
 
+report: venv
+	"$(PY)" bench/report.py $(ARGS)
+
 clean:
 	rm -rf build dist sgl_compiled.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -41,11 +43,15 @@ class TokenizerInfo:
         stop_ids : iterable of int
             The ids at which serial decoding stops (model and generation config, tokenizer, request).
         """
+        # A fast tokenizer keeps call options as state and refuses to be shared between threads: the server goes on
+        # with its own, compilation takes a copy, one thread at a time.
+        own, lock = copy.deepcopy(tokenizer), threading.Lock()
 
         def encode_batch(texts: Sequence[str]) -> list[list[int]]:
             if not texts:
                 return []
-            encoded = tokenizer(list(texts), add_special_tokens=False, split_special_tokens=True)
+            with lock:
+                encoded = own(list(texts), add_special_tokens=False, split_special_tokens=True)
             return [list(ids) for ids in encoded["input_ids"]]
 
         return cls(Vocabulary.from_tokenizer(tokenizer, vocab_size=vocab_size, stop_ids=stop_ids), encode_batch)

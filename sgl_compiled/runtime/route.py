@@ -165,7 +165,8 @@ async def select_k(body: SelectRequest, request: Request) -> Any:
         grammar = await asyncio.to_thread(read_grammar, body)
         if body.spelling == "any" and body.regex is not None:
             check_backend(body.regex, engine.manager.server_args.grammar_backend)
-        prompt = await asyncio.to_thread(read_prompt, body, engine.manager.tokenizer)
+        # On the loop's own thread, where SGLang encodes too: the tokenizer must not be shared between threads.
+        prompt = read_prompt(body, engine.manager.tokenizer)
         compiler = await engine.compiler()
         compiled = await asyncio.to_thread(compiler.compile, grammar, body.spelling)
         return await _answer(engine, compiled, prompt, body, compiler.info, request)

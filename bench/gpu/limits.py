@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from types import FrameType
 
 
-class StageTimeoutError(Exception):
+class StageTimeoutError(TimeoutError):
     """A stage took longer than it may."""
 
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Raise :class:`StageTimeoutError` in the main thread after ``seconds``, whatever it is doing."""
+    """Raise :class:`StageTimeoutError` in the main thread after ``seconds``, unless it runs an event loop."""
 
     def stop(_signal: int, _frame: FrameType | None) -> None:
         raise StageTimeoutError(f"took longer than its {seconds:.0f} s")

@@ -206,7 +206,7 @@ def main(
     config, trace = folder / "server.toml", folder / "steps.csv"
     config.write_text(f'[branches]\npolicy = "eager"\ntrace = "{trace}"\n')
     args = [*CPU_ARGS, "--max-total-tokens", "30000", "--grammar-backend", "outlines"]
-    with SGLangServer(model, args, env={"SGL_COMPILED_CONFIG": str(config)}, log=folder / "server.log") as server:
+    with SGLangServer(model, args, env={"SGLCOMPILED_CONFIG": str(config)}, log=folder / "server.log") as server:
         tpot_s = stretch * lone_step_s(server.url)
         console.print(f"token target {tpot_s * 1e3:.0f} ms")
         for load in loads:

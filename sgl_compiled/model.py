@@ -22,8 +22,8 @@ _FORMAT = 2  # of the folders written here; a cache written otherwise is written
 
 
 def cache_folder() -> Path:
-    """Return the folder for converted models and calibration (``SGL_COMPILED_CACHE``, else the user's cache)."""
-    root = os.environ.get("SGL_COMPILED_CACHE")
+    """Return the folder for converted models and calibration (``SGLCOMPILED_CACHE``, else the user's cache)."""
+    root = os.environ.get("SGLCOMPILED_CACHE")
     if root:
         return Path(root)
     return Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "sgl_compiled"

@@ -12,7 +12,7 @@
     [branches.slo.report]
     e2e_s = 30.0
 
-The file is named by the environment variable ``SGL_COMPILED_CONFIG``; without it the defaults below hold.
+The file is named by the environment variable ``SGLCOMPILED_CONFIG``; without it the defaults below hold.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ else:
 
 __all__ = ["CONFIG_ENV", "BranchSettings", "Slo", "load_settings", "parse_slo"]
 
-CONFIG_ENV = "SGL_COMPILED_CONFIG"
+CONFIG_ENV = "SGLCOMPILED_CONFIG"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Our legal sets against those of outlines_core, llguidance and xgrammar, at every state of random walks.
 
-SGL_COMPILED_LONG_TESTS=1 runs the long version (more than 20,000 states); the counts go to the test's output.
+SGLCOMPILED_LONG_TESTS=1 runs the long version (more than 20,000 states); the counts go to the test's output.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from grammar_strategies import finite_patterns, patterns  # noqa: E402
 from tokenizers_available import NAMES, load  # noqa: E402
 from tokenizers_masks import ENGINES, Engine, Refused, Walker  # noqa: E402
 
-LONG = bool(os.environ.get("SGL_COMPILED_LONG_TESTS"))
+LONG = bool(os.environ.get("SGLCOMPILED_LONG_TESTS"))
 # outlines_core walks the whole vocabulary at every state before it starts, hence fewer examples.
 EXAMPLES = {"outlines": 120 if LONG else 6, "llguidance": 500 if LONG else 25, "xgrammar": 500 if LONG else 25}
 WALKS = 4

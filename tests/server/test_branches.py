@@ -32,7 +32,7 @@ def server(pool: Any, tiny_path: Path, tmp_path_factory: pytest.TempPathFactory)
     folder = _shared(tmp_path_factory)
     config = folder / "server.toml"
     config.write_text(f'[branches]\ntrace = "{folder}/steps.csv"\n[branches.slo.tight]\ntpot_s = 0.02\n')
-    server = pool.get(tiny_path, "--enable-metrics", env={"SGL_COMPILED_CONFIG": str(config)})
+    server = pool.get(tiny_path, "--enable-metrics", env={"SGLCOMPILED_CONFIG": str(config)})
     yield server
     assert server.alive()
     assert flushed(server), "something still holds memory"

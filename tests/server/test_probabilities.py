@@ -35,7 +35,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def server(pool: ServerPool, tiny_path: Path, cache: Path) -> SGLangServer:
     """Keeps its calibration to itself."""
-    return pool.get(tiny_path, env={"SGL_COMPILED_CACHE": str(cache)})
+    return pool.get(tiny_path, env={"SGLCOMPILED_CACHE": str(cache)})
 
 
 @pytest.fixture(scope="module")

@@ -49,14 +49,14 @@ def test_settings_from_toml(tmp_path, monkeypatch):
     path.write_text(
         '[branches]\npolicy = "cap:4"\n[branches.slo.default]\ntpot_s = 0.1\n[branches.slo.slow]\ne2e_s = 9\n'
     )
-    monkeypatch.setenv("SGL_COMPILED_CONFIG", str(path))
+    monkeypatch.setenv("SGLCOMPILED_CONFIG", str(path))
     settings = load_settings()
     assert settings.policy == "cap:4"
     assert settings.slo == {"default": Slo(tpot_s=0.1), "slow": Slo(e2e_s=9)}
 
 
 def test_settings_default_without_a_file(monkeypatch):
-    monkeypatch.delenv("SGL_COMPILED_CONFIG", raising=False)
+    monkeypatch.delenv("SGLCOMPILED_CONFIG", raising=False)
     assert load_settings().policy == "taper"
     assert load_settings().slo["default"].tpot_s == 0.05
 

@@ -18,7 +18,7 @@ from sgl_compiled.grammar.limits import DEFAULT_LIMITS, Limits
 from sgl_compiled.grammar.regex import compile_regex
 from sgl_compiled.grammar.regex_syntax import parse_regex
 
-LONG = bool(os.environ.get("SGL_COMPILED_LONG_TESTS"))
+LONG = bool(os.environ.get("SGLCOMPILED_LONG_TESTS"))
 SMALL_LIMITS = Limits(max_automaton_states=2_000, max_repeat_states=5_000, compile_seconds=1.0)
 
 

@@ -17,7 +17,7 @@ from sgl_compiled.grammar.regex import compile_regex
 from sgl_compiled.grammar.regex_groups import GroupReader
 from sgl_compiled.grammar.regex_syntax import parse_regex
 
-LONG = bool(os.environ.get("SGL_COMPILED_LONG_TESTS"))
+LONG = bool(os.environ.get("SGLCOMPILED_LONG_TESTS"))
 
 CASES = [
     ("(a)(b)?", "a"),

@@ -8,9 +8,9 @@ from sgl_compiled.errors import SglCompiledError
 
 if TYPE_CHECKING:
     from sgl_compiled.client import AsyncClient, Client
-    from sgl_compiled.lang import select_k
+    from sgl_compiled.lang import select_k, tag_forks
 
-__all__ = ["AsyncClient", "Client", "SglCompiledError", "__version__", "select_k"]
+__all__ = ["AsyncClient", "Client", "SglCompiledError", "__version__", "select_k", "tag_forks"]
 
 __version__ = "0.1.0"
 
@@ -18,6 +18,7 @@ _LAZY = {
     "AsyncClient": "sgl_compiled.client",
     "Client": "sgl_compiled.client",
     "select_k": "sgl_compiled.lang",
+    "tag_forks": "sgl_compiled.lang",
 }
 
 

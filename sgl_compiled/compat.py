@@ -231,6 +231,20 @@ TARGETS: tuple[Target, ...] = (
         feature="lang",
     ),
     Target(
+        "sglang.lang.interpreter.StreamExecutor.fork",
+        ("self", "size", "position_ids_offset"),
+        "around",
+        "sgl_compiled.lang.forks:fork",
+        feature="forks",
+    ),
+    Target(
+        "sglang.lang.interpreter.StreamExecutor._resolve_sampling_params",
+        ("self", "sampling_params"),
+        "around",
+        "sgl_compiled.lang.forks:resolve_sampling_params",
+        feature="forks",
+    ),
+    Target(
         "sglang.srt.managers.scheduler.Scheduler.update_running_batch",
         ("self", "batch"),
         "around",

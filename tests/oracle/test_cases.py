@@ -28,14 +28,12 @@ from tests.cases import BY_ID, CASES, logits, texts, toy_vocabulary, width
 
 ROOT = Path(__file__).resolve().parents[2]
 
-MAIN = "The main job, end to end: `select_k` on a real SGLang server"
-FORK = "TAPER: fork branches that never hurt their neighbours"
 GPU = "The GPU path: FlashInfer tree masks, proven as far as a machine allows"
-PROGRAMS = "Programs and the paper's evaluation"
 
 ELSEWHERE = {
     "A09": "tests/oracle/test_legality_backends.py",
     "A40": "tests/oracle/test_legality_bytes.py",
+    "A47": "tests/server/test_frontend.py::test_choice_after_a_thought",
     "A49": "tests/oracle/test_legality_backends.py",
     "B03": "tests/server/test_rows.py::test_rows_of_a_real_model",
     "B06": "tests/server/test_neighbours.py::test_same_choices_under_load_and_chunked_prefill",
@@ -51,27 +49,26 @@ ELSEWHERE = {
     "C12": "tests/unit/runtime/test_refusals.py::test_a_recurrent_model_is_known_by_its_type",
     "C13": "tests/unit/runtime/test_flashinfer_masks.py::test_sizes_beyond_32_bits_are_counted_and_never_built",
     "C14": "tests/server/test_neighbours.py::test_same_choices_under_load_and_chunked_prefill",
+    "D01": "tests/server/test_forks.py::test_branches_of_a_fork_prefill_their_prompt_once",
+    "D02": "tests/server/test_forks.py::test_samples_share_their_prompt_and_report_it",
+    "D03": "tests/server/test_forks.py::test_every_sample_is_there_once",
     "D04": "tests/server/test_branches.py::test_outputs_are_equal_under_all_policies_with_aborts_mixed_in",
     "D05": "tests/server/test_branches.py::test_aborting_the_parent_ends_its_branches",
+    "D06": "tests/server/test_forks.py::test_groups_that_do_not_fit_together_finish",
+    "D08": "tests/server/test_forks.py::test_groups_that_do_not_fit_together_finish",
+    "D09": "tests/server/test_forks.py::test_one_branch_fails_alone",
+    "D11": "tests/server/test_forks.py::test_grammars_and_seeds_of_samples_are_their_own",
+    "D12": "tests/server/test_forks.py::test_grammars_and_seeds_of_samples_are_their_own",
+    "D13": "tests/server/test_forks.py::test_forks_of_any_shape",
     "D14": "tests/unit/branches/test_policies.py::test_bounded_wait_with_a_broken_predictor",
+    "E03": "tests/server/test_forks.py::test_a_fault_costs_its_own_request",
+    "E05": "tests/server/test_forks.py::test_a_client_that_leaves_during_compilation",
     "E06": "tests/unit/branches/test_ranks.py::test_ranks_take_the_decision_of_the_first",
     "E09": "tests/unit/runtime/test_refusals.py::test_server_arguments_are_refused_by_name",
 }
 LATER = {
-    "A47": PROGRAMS,
     "B05": GPU,
     "C05": GPU,
-    "D01": FORK,
-    "D02": FORK,
-    "D03": FORK,
-    "D06": FORK,
-    "D08": FORK,
-    "D09": FORK,
-    "D11": FORK,
-    "D12": FORK,
-    "D13": FORK,
-    "E03": MAIN,
-    "E05": MAIN,
 }
 TOYS = [case["id"] for case in CASES if case["check"]["kind"] in ("serial_greedy", "selected") and case["id"] != "A28"]
 HERE = [

@@ -59,3 +59,18 @@ def test_fork_and_batch_and_stream(tiny: SGLangServer) -> None:
     text = "".join(streamed.text_iter())
     assert text == alone[1].text()
     assert streamed["picked"] == alone[1]["picked"]
+
+
+def test_choice_after_a_thought(tiny: SGLangServer) -> None:
+    """Free text up to the end of a thought, then the choice, evaluated behind it and never inside it."""
+
+    @sgl.function
+    def think(s: Any, question: str) -> None:
+        s += question + "<think>" + sgl.gen("thought", max_tokens=12, stop="</think>") + "</think>"
+        s += select_k("answer", ["3", "4"], template="raw")
+
+    state = think.run(question="Q: 2+2?", backend=sgl.RuntimeEndpoint(tiny.url), temperature=0)
+    before, answer = state.text().split("</think>")
+    assert [answer] == state["answer"]
+    with client(tiny) as api:
+        assert api.select_k(before + "</think>", ["3", "4"], template="raw").labels == state["answer"]

@@ -131,18 +131,18 @@ def by_choices(url: str) -> Callable[[list[int], list[str], int], Answer]:
     """``gen(choices=)``, slot by slot; it takes text, so the prompt is decoded."""
 
     @sgl.function  # type: ignore[untyped-decorator]
-    def choose(s: Any, text: str, labels: list[str], n: int) -> None:
+    def choose(s: Any, text: str, labels: list[str], slots: int) -> None:
         s += text + '["'
         left = list(labels)
-        for slot in range(n):
+        for slot in range(slots):
             s += sgl.gen(f"label{slot}", choices=left)
             left.remove(s[f"label{slot}"])
-            s += '"]' if slot == n - 1 else '", "'
+            s += '"]' if slot == slots - 1 else '", "'
 
     backend = sgl.RuntimeEndpoint(url)
 
     def run(prompt: list[int], labels: list[str], n: int) -> Answer:
-        state = choose.run(text=TOKENIZER.decode(prompt), labels=labels, n=n, backend=backend)
+        state = choose.run(text=TOKENIZER.decode(prompt), labels=labels, slots=n, backend=backend)
         chosen = [state[f"label{slot}"] for slot in range(n)]
         return None, chosen, sum(len(labels) - slot + 1 for slot in range(n))
 

@@ -19,7 +19,7 @@ class Recorded(NamedTuple):
     """A decision seen both ways.
 
     ``margin`` is the probe's (all that is known when the dial decides), ``flipped`` whether serial decoding decided
-    otherwise, ``replay_ms`` what a serial replay of it takes, ``answer`` which answer it belongs to.
+    otherwise, ``answer`` which answer it belongs to, ``replay_ms`` what decoding that answer serially takes.
     """
 
     answer: int
@@ -33,13 +33,13 @@ class Point(NamedTuple):
 
     theta: float
     gated_share: float  # of the decisions
-    decision_agreement: float  # share of the decisions that are replayed or did not flip
-    answer_agreement: float  # share of the answers whose decisions all are
+    replayed_share: float  # of the answers: those with a gated decision
+    answer_agreement: float  # share of the answers that are replayed or have no flip
     cost_ms: float  # mean replay time an answer
 
 
 def cost_curve(records: Sequence[Recorded], thetas: Sequence[float] | None = None) -> list[Point]:
-    """Cost and agreement as functions of ``theta``.
+    """Cost and agreement as functions of ``theta``; one gated decision has its whole answer replayed.
 
     Parameters
     ----------
@@ -50,22 +50,24 @@ def cost_curve(records: Sequence[Recorded], thetas: Sequence[float] | None = Non
     """
     assert records
     margins = np.array([record.margin for record in records])
-    flipped = np.array([record.flipped for record in records], dtype=np.bool_)
-    cost = np.array([record.replay_ms for record in records])
     _, answer = np.unique([record.answer for record in records], return_inverse=True)
     n_answers = int(answer.max()) + 1
+    lowest, cost = np.full(n_answers, np.inf), np.zeros(n_answers)
+    flipped = np.zeros(n_answers, dtype=np.bool_)
+    np.minimum.at(lowest, answer, margins)
+    np.maximum.at(cost, answer, [record.replay_ms for record in records])
+    np.logical_or.at(flipped, answer, [record.flipped for record in records])
     if thetas is None:
         thetas = [0.0, *np.nextafter(np.unique(margins), np.inf).tolist()]
     out = []
     for theta in thetas:
-        replayed = margins < theta
-        wrong = flipped & ~replayed
+        replayed = lowest < theta
         out.append(
             Point(
                 float(theta),
+                float((margins < theta).mean()),
                 float(replayed.mean()),
-                float(1 - wrong.mean()),
-                float(1 - len(np.unique(answer[wrong])) / n_answers),
+                float((replayed | ~flipped).mean()),
                 float(cost[replayed].sum() / n_answers),
             )
         )
@@ -73,6 +75,6 @@ def cost_curve(records: Sequence[Recorded], thetas: Sequence[float] | None = Non
 
 
 def parity_theta(records: Sequence[Recorded]) -> float:
-    """Least ``theta`` at which every recorded decision agrees: just above the largest margin that flipped."""
+    """Return the setting at which every recorded answer agrees: just above the largest margin that flipped."""
     worst = max((record.margin for record in records if record.flipped), default=None)
     return 0.0 if worst is None else float(np.nextafter(worst, np.inf))

@@ -14,12 +14,13 @@ from sgl_compiled.grammar.automaton import ByteAutomaton
 from sgl_compiled.grammar.regex import compile_regex, require_finite
 from sgl_compiled.grammar.vocabulary import Vocabulary
 
-__all__ = ["BY_ID", "CASES", "language", "logits", "texts", "toy_vocabulary", "width"]
+__all__ = ["BY_ID", "CASES", "TOYS", "language", "logits", "texts", "toy_vocabulary", "width"]
 
 CASES: list[dict[str, Any]] = [
     json.loads(line) for line in (Path(__file__).parent / "data" / "cases.jsonl").read_text("utf-8").splitlines()
 ]
 BY_ID = {case["id"]: case for case in CASES}
+TOYS = [case["id"] for case in CASES if case["check"]["kind"] in ("serial_greedy", "selected") and case["id"] != "A28"]
 
 
 def toy_vocabulary(tokenizer: dict[str, Any], width: int = 0) -> Vocabulary:

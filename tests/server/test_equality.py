@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import random
 import re
 from pathlib import Path
 
 import pytest
 
 from sgl_compiled.server import SGLangServer
+from tests.cases import BY_ID
 from tests.server.conftest import client, generate
 from tests.server.grammars import GRAMMARS, LETTERS, NUMBERS, prompts
 
@@ -32,6 +34,19 @@ def check_equal(server: SGLangServer, name: str, count: int, seed: int) -> None:
 @pytest.mark.parametrize("name", GRAMMARS)
 def test_random_model(tiny: SGLangServer, name: str) -> None:
     check_equal(tiny, name, count=16, seed=1)
+
+
+@pytest.mark.parametrize("length", BY_ID["B05"]["input"]["prompt_tokens_variants"])
+def test_any_length_of_prompt(tiny: SGLangServer, length: int) -> None:
+    """In float32 the margin does not excuse a difference."""
+    rng = random.Random(length)
+    with client(tiny) as api:
+        for _ in range(8):
+            prompt = [rng.randrange(300, 4_000) for _ in range(length)]
+            reference = api.select_k(prompt, [" True", " False"], template="raw", plan="serial")
+            answer = api.select_k(prompt, [" True", " False"], template="raw")
+            assert answer.labels == reference.labels
+            assert answer.min_margin is not None
 
 
 def single_spelling() -> list[tuple[str, list[str], int]]:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from sgl_compiled.runtime.masks import ancestor_mask, extend_mask
 from sgl_compiled.runtime.payload import Probe
+from tests.cases import BY_ID
 
 with warnings.catch_warnings():
     # Importing SGLang on a CPU warns about kernels that it will not use.
@@ -45,15 +46,11 @@ def plain(query: np.ndarray, key: np.ndarray, value: np.ndarray, seen: list[int]
     return np.stack(out)
 
 
-@given(trees, st.integers(0, 20), st.integers(0, 9), st.sampled_from([1, 2, 3, 5]), st.integers(0, 100))
-@settings(max_examples=100, deadline=None)
-def test_every_row_attends_its_own_path(
-    parents: tuple[int, ...], prefix_len: int, prompt_rows: int, groups: int, seed: int
+def check_rows(
+    parents: tuple[int, ...], prefix_len: int, prompt_rows: int, groups: int, dim: int = 8, seed: int = 0
 ) -> None:
-    if prompt_rows + len(parents) == 0 or prefix_len + prompt_rows == 0:
-        return
     generator = torch.Generator().manual_seed(seed)
-    rows, base, kv_heads, dim = prompt_rows + len(parents), prefix_len + prompt_rows, 2, 8
+    rows, base, kv_heads = prompt_rows + len(parents), prefix_len + prompt_rows, 2
     query = torch.randn(rows, kv_heads * groups, dim, generator=generator)
     key, value = (torch.randn(base + len(parents), kv_heads, dim, generator=generator) for _ in range(2))
     piece = ProbeSlice(0, 0, prefix_len, prompt_rows, Probe(base, parents, (), ()))
@@ -63,6 +60,24 @@ def test_every_row_attends_its_own_path(
         expected = plain(query[row].numpy(), key.numpy(), value.numpy(), seen, dim**-0.5)
         # float32 softmax of a few numbers; a wrong key changes the result in the first digit.
         assert np.allclose(found[row], expected, atol=1e-5)
+
+
+@given(trees, st.integers(0, 20), st.integers(0, 9), st.sampled_from([1, 2, 3, 5]), st.integers(0, 100))
+@settings(max_examples=100, deadline=None)
+def test_every_row_attends_its_own_path(
+    parents: tuple[int, ...], prefix_len: int, prompt_rows: int, groups: int, seed: int
+) -> None:
+    if prompt_rows + len(parents) and prefix_len + prompt_rows:
+        check_rows(parents, prefix_len, prompt_rows, groups, seed=seed)
+
+
+HEADS = BY_ID["C05"]["input"]
+
+
+@pytest.mark.parametrize("groups", HEADS["gqa_group_variants"])
+@pytest.mark.parametrize("dim", HEADS["head_dim_variants"])
+def test_any_ratio_and_size_of_heads(groups: int, dim: int) -> None:
+    check_rows(tuple(HEADS["parents"]), HEADS["prefix_len"], 0, groups, dim)
 
 
 @given(trees, st.integers(0, 6), st.integers(0, 6))

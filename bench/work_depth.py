@@ -4,7 +4,7 @@
     python bench/work_depth.py --plots          # only draw the plots from the records
 
 Each record holds one cell: per plan the median time, passes and positions, whether it chose what the serial reference
-chose, and what ``auto`` picked. All arms of a cell take turns behind the same cached prompt.
+chose, and what ``auto`` picked. All arms of a cell take turns behind the same cached prompt and choice.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ def run_cell(server: SGLangServer, client: Client, k: int, n: int, tokens: int, 
     ways: dict[str, list[tuple[float, Any, float, float]]] = {}
     auto_chose: list[str] = []
     decode = by_regex(server.url)
-    plans = ("auto", "serial", *PLANS[n])
+    # After the serial reference the prompt and the choice are cached: every plan finds its later passes' prefix there.
+    plans = ("serial", "auto", *PLANS[n])
 
     def timed(name: str, prompt: list[int]) -> Any:
         start = time.perf_counter()

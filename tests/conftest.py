@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import settings
 
-# A busy machine is no failure; what must be fast is measured by the benchmarks.
-settings.register_profile("sgl_compiled", deadline=None)
+# A busy machine is no failure; what must be fast is measured by the benchmarks. The large sweeps are marked "long".
+settings.register_profile("sgl_compiled", deadline=None, max_examples=40)
 settings.load_profile("sgl_compiled")
 
 

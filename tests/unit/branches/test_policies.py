@@ -27,7 +27,7 @@ def test_unknown_policy_is_refused_with_the_names_that_exist(name):
 
 
 @given(views(), st.sampled_from(ALL), st.booleans())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_every_request_runs_and_no_policy_exceeds_its_width(view, name, warm):
     predictor = trained() if warm else StepTimePredictor()
     decision = make_policy(name).decide(view, predictor)
@@ -43,7 +43,7 @@ def test_every_request_runs_and_no_policy_exceeds_its_width(view, name, warm):
 
 
 @given(views())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=70, deadline=None)
 def test_taper_keeps_its_budget_whenever_it_admits_a_branch(view):
     predictor = trained()
     decision = TaperPolicy().decide(view, predictor)
@@ -56,7 +56,7 @@ def test_taper_keeps_its_budget_whenever_it_admits_a_branch(view):
 
 
 @given(views())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_decisions_are_functions_of_the_view(view):
     first = TaperPolicy().decide(view, trained())
     again = TaperPolicy().decide(view, trained())
@@ -79,7 +79,7 @@ def brute_rank(view, bound):
 
 
 @given(views())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=70, deadline=None)
 def test_ranks_equal_brute_force(view):
     rank, live = rank_in_request(view, 256)
     assert rank.tolist() == brute_rank(view, 256).tolist()

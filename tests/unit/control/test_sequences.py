@@ -93,7 +93,7 @@ def test_options(instances: int) -> None:
     sweep(instances, check, toy=single, seed=st.integers(0, 99), passes=st.integers(0, 3), objective=objectives)
 
 
-@settings(max_examples=60)
+@settings(max_examples=20)
 @given(single, st.integers(0, 2**31), st.integers(0, 3), st.sampled_from([0.0, 0.5, 1.0, 2.0]), objectives)
 def test_correction_brackets_the_exact_one(
     toy: Toy, seed: int, passes: int, strength: float, objective: Objective

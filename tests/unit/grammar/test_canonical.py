@@ -60,7 +60,7 @@ labels_of = st.lists(st.text(alphabet="abcdef", min_size=1, max_size=3), min_siz
     distinct=st.booleans(),
     greedy=st.booleans(),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_equals_encoding_every_answer(
     labels: list[str], data: st.DataObject, template: str, order: str, distinct: bool, greedy: bool
 ) -> None:

@@ -66,7 +66,7 @@ def test_other_spelling_of_names_and_no_match() -> None:
     assert literal is not None and literal.all == (None, None)
 
 
-@settings(max_examples=5_000 if LONG else 200, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=5_000 if LONG else 70, deadline=None, suppress_health_check=list(HealthCheck))
 @given(patterns() | finite_patterns(), st.randoms(use_true_random=False))
 def test_random_groups_are_pythons(pattern: str, draw: random.Random) -> None:
     automaton = compile_regex(pattern)

@@ -48,7 +48,7 @@ grammars = label_grammars | st.sampled_from(REGEXES).map(ActionGrammar.from_rege
 
 
 @given(grammars, st.integers(0, 10**6), st.booleans(), st.sampled_from(RULES), st.integers(1, 3))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=130, deadline=None)
 def test_equals_serial_greedy(grammar: ActionGrammar, seed: int, ties: bool, rule: TreeRule, actions: int) -> None:
     compiled = compile_grammar(grammar, INFO, "any")
     assert isinstance(compiled.automaton, SpellingAutomaton)
@@ -111,7 +111,7 @@ def test_one_text_left_is_spelled_by_the_tokenizer() -> None:
 
 
 @given(st.lists(st.text("ab", min_size=1, max_size=6), min_size=1, max_size=8, unique=True))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_limits_bound_a_tree(labels: list[str]) -> None:
     try:
         grammar = ActionGrammar.from_labels(labels, 1, template="raw")

@@ -63,7 +63,7 @@ def check_rows(
 
 
 @given(trees, st.integers(0, 20), st.integers(0, 9), st.sampled_from([1, 2, 3, 5]), st.integers(0, 100))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_every_row_attends_its_own_path(
     parents: tuple[int, ...], prefix_len: int, prompt_rows: int, groups: int, seed: int
 ) -> None:

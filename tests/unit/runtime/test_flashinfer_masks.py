@@ -50,7 +50,7 @@ def part() -> st.SearchStrategy[tuple[int, int, tuple[int, ...] | None]]:
     return plain | probe
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.lists(part(), min_size=1, max_size=5))
 def test_a_batch_mask_is_the_requests_masks_one_after_the_other(
     parts: list[tuple[int, int, tuple[int, ...] | None]],

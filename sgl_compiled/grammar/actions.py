@@ -36,6 +36,7 @@ class ActionGrammar:
     template: Template = TEMPLATES["json"]
     regex: str | None = None
     slot_form: SlotForm | None = None
+    max_tokens: int | None = None
 
     @classmethod
     def from_labels(
@@ -88,11 +89,21 @@ class ActionGrammar:
         return grammar
 
     @classmethod
-    def from_regex(cls, pattern: str) -> ActionGrammar:
-        """Choose one string of a regex with a finite language (dialect: ``docs/semantics.md``)."""
+    def from_regex(cls, pattern: str, max_tokens: int | None = None) -> ActionGrammar:
+        """Choose one string of a regex (dialect: ``docs/semantics.md``).
+
+        Parameters
+        ----------
+        pattern : str
+            Its language must be finite unless ``max_tokens`` is given.
+        max_tokens : int, optional
+            Cut the answer off after so many tokens, as ``max_new_tokens`` cuts decoding; with ``spelling="any"`` only.
+        """
         if not isinstance(pattern, str):
             raise GrammarError(f"regex must be a string, not {type(pattern).__name__}")
-        return cls(regex=pattern)
+        if max_tokens is not None and not 1 <= max_tokens <= DEFAULT_LIMITS.max_answer_tokens:
+            raise GrammarError(f"max_tokens is {max_tokens}; use 1 to {DEFAULT_LIMITS.max_answer_tokens}")
+        return cls(regex=pattern, max_tokens=max_tokens)
 
     @classmethod
     def from_form(cls, parts: Sequence[str | Sequence[str]]) -> ActionGrammar:
@@ -160,7 +171,7 @@ class ActionGrammar:
     def from_spec(cls, spec: dict[str, Any]) -> ActionGrammar:
         """Inverse of :meth:`to_spec`; validates again, since the text may come from a client."""
         if spec.get("regex") is not None:
-            return cls.from_regex(spec["regex"])
+            return cls.from_regex(spec["regex"], spec.get("max_tokens"))
         if spec.get("slot_form") is not None:
             form = spec["slot_form"]
             slots = tuple(map(tuple, form["slots"]))

@@ -9,15 +9,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
-from sgl_compiled.errors import GrammarTooLargeError
+from sgl_compiled.errors import GrammarError, GrammarTooLargeError
 from sgl_compiled.grammar.actions import ActionGrammar
 from sgl_compiled.grammar.automaton import ByteAutomaton
+from sgl_compiled.grammar.bounded import BoundedSpelling
 from sgl_compiled.grammar.canonical import EnumeratedSlots, compile_slots
 from sgl_compiled.grammar.form import SlotForm
 from sgl_compiled.grammar.layout import Horizon, TreeLayout, actions_ahead, unfold
 from sgl_compiled.grammar.likely import DEFAULT_RULE, TreeRule, unfold_likely
 from sgl_compiled.grammar.limits import DEFAULT_LIMITS, Limits
-from sgl_compiled.grammar.regex import compile_regex, require_finite
+from sgl_compiled.grammar.regex import compile_regex, require_finite, require_texts
 from sgl_compiled.grammar.regex_groups import GroupReader
 from sgl_compiled.grammar.slot_language import SlotLanguage
 from sgl_compiled.grammar.slots import SlotAutomaton
@@ -45,6 +46,8 @@ class Answer:
         What the regex's groups match in ``text``; empty for labels.
     named : dict
         The same for named groups.
+    whole : bool
+        False if ``max_tokens`` cut the text off; it has no groups then.
     """
 
     text: str
@@ -52,6 +55,7 @@ class Answer:
     indices: tuple[int, ...] = ()
     groups: tuple[str | None, ...] = ()
     named: dict[str, str | None] | None = None
+    whole: bool = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +108,7 @@ class CompiledGrammar:
         GrammarTooLargeError
             It would exceed ``max_positions``.
         """
-        if isinstance(self.automaton, SpellingAutomaton):
+        if isinstance(self.automaton, SpellingAutomaton | BoundedSpelling):
             return unfold_likely(
                 self.automaton,
                 state,
@@ -117,16 +121,16 @@ class CompiledGrammar:
             )
         return unfold(self.automaton, state, horizon, stop_ids=self.stop_ids, max_positions=max_positions)
 
-    def typical(self, state: State) -> State:
-        """Return the state behind the middle candidate, for estimates of sizes; ``state`` must not be the end."""
+    def typical(self, state: State) -> tuple[int, State]:
+        """Return the middle candidate and the state behind it, for estimates of sizes; ``state`` is not the end."""
         automaton = self.automaton
-        spelled = automaton.canonical(state) if isinstance(automaton, SpellingAutomaton) else None
-        following = list((spelled or automaton.step(state)).values())
+        spelled = automaton.canonical(state) if isinstance(automaton, SpellingAutomaton | BoundedSpelling) else None
+        following = list((spelled or automaton.step(state)).items())
         return following[len(following) // 2]
 
     def learn(self, state: State, tokens: Sequence[int]) -> None:
         """Tell the grammar which tokens a walk took from ``state`` on, so that later trees follow them."""
-        if isinstance(self.automaton, SpellingAutomaton):
+        if isinstance(self.automaton, SpellingAutomaton | BoundedSpelling):
             self.automaton.learn(state, tokens)
 
 
@@ -144,6 +148,8 @@ def compile_grammar(
     """
     if spelling == "any":
         return _compile_any(grammar, info, limits)
+    if grammar.max_tokens is not None:
+        raise GrammarError("max_tokens needs spelling='any': a canonical answer is a whole one")
     if grammar.regex is None:
         form = grammar.form()
         slots = compile_slots(form, info, limits)
@@ -193,18 +199,26 @@ def _compile_any(grammar: ActionGrammar, info: TokenizerInfo, limits: Limits) ->
         longest = len(_longest(form).encode())
         read = _text_reader(grammar, slots)
     else:
-        language = require_finite(compile_regex(grammar.regex, limits))
-        count, horizon, longest = language.count(2**62), 1, language.longest()
+        found = compile_regex(grammar.regex, limits)
+        language = require_finite(found) if grammar.max_tokens is None else require_texts(found)
+        # One byte a token is the longest way to spell an answer.
+        longest = grammar.max_tokens or found.longest()
+        count, horizon = found.count(2**62), 1
         read = _group_reader(grammar.regex, limits)
     vocabulary = info.vocabulary
+    # Where an answer is cut off depends on how its end is spelled.
+    spelled = SpellingAutomaton(language, info, spell_rest=grammar.max_tokens is None)
+    automaton = spelled if grammar.max_tokens is None else BoundedSpelling(spelled, grammar.max_tokens)
 
-    def read_tokens(_: State, tokens: Sequence[int]) -> Answer:
-        return read(b"".join(vocabulary.token_bytes[token] or b"" for token in tokens).decode())
+    def read_tokens(state: State, tokens: Sequence[int]) -> Answer:
+        data = b"".join(vocabulary.token_bytes[token] or b"" for token in tokens)
+        if isinstance(automaton, BoundedSpelling) and not automaton.whole(state):
+            return Answer(data.decode(errors="replace"), whole=False)
+        return read(data.decode())
 
-    # One byte a token is the longest way to spell an answer.
     compiled = CompiledGrammar(
         grammar,
-        SpellingAutomaton(language, info),
+        automaton,
         vocabulary.stop_ids,
         "any",
         count,
@@ -216,8 +230,8 @@ def _compile_any(grammar: ActionGrammar, info: TokenizerInfo, limits: Limits) ->
     # The first tree costs the most, and this is not a thread that others wait for.
     with suppress(GrammarTooLargeError):
         compiled.unfold(
-            compiled.automaton.start,
-            actions_ahead(compiled.automaton, 0, 1),
+            automaton.start,
+            actions_ahead(automaton, automaton.start, 1),
             limits.max_tree_positions,
             seconds=limits.compile_seconds,
         )

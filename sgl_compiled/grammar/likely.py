@@ -9,9 +9,11 @@ import time
 from dataclasses import dataclass
 
 from sgl_compiled.errors import GrammarError, GrammarTooLargeError
+from sgl_compiled.grammar.bounded import BoundedSpelling
 from sgl_compiled.grammar.layout import ROOT, DecisionRow, Horizon, TreeLayout, legal_ids
 from sgl_compiled.grammar.limits import Limits
 from sgl_compiled.grammar.spellings import SpellingAutomaton
+from sgl_compiled.grammar.tokens import State
 
 __all__ = ["DEFAULT_RULE", "TreeRule", "unfold_likely"]
 
@@ -39,15 +41,15 @@ DEFAULT_RULE = TreeRule()
 class _Node:
     token: int
     parent: int
-    state: int
+    state: State
     above: int
     legal: tuple[int, ...] = ()
     kept: bool = False
 
 
 def unfold_likely(
-    automaton: SpellingAutomaton,
-    state: int,
+    automaton: SpellingAutomaton | BoundedSpelling,
+    state: State,
     horizon: Horizon,
     *,
     stop_ids: frozenset[int],
@@ -62,10 +64,14 @@ def unfold_likely(
     to the start first. A winner that the tree does not follow costs one more pass. Expanding states for the first time
     takes no more than ``seconds`` of this thread's time (``limits.tree_seconds``): others wait for it.
 
+    The tree of a language cut off after so many tokens has no natural end: it holds what is nearest to the start, up
+    to ``limits.max_truncated_positions``.
+
     Raises
     ------
     GrammarTooLargeError
-        The likely spellings alone exceed ``max_positions``, ``limits.max_likely_positions`` or ``max_legal_ids``.
+        The likely spellings of a finite language alone exceed ``max_positions``, ``limits.max_likely_positions`` or
+        ``max_legal_ids``.
     """
     nodes: list[_Node] = []
     root = _Node(-1, ROOT, state, 0, kept=True)
@@ -73,12 +79,13 @@ def unfold_likely(
     positions = ids = 0
     deadline = time.thread_time() + (limits.tree_seconds if seconds is None else seconds)
     for cost, queue in enumerate(queues):
-        room = min(max_positions, limits.max_deviation_positions if cost else limits.max_likely_positions)
+        wanted = limits.max_deviation_positions if cost else limits.max_likely_positions
+        room = min(max_positions, limits.max_truncated_positions if automaton.truncated else wanted)
         # The queue grows while it is read: breadth first within a cost.
         for index in queue:
             node = root if index == ROOT else nodes[index]
             late = time.thread_time() > deadline
-            if cost and (late or positions >= room):
+            if (cost or automaton.truncated) and (late or positions >= room):
                 break
             if late and index != ROOT:
                 raise GrammarTooLargeError("the likely spellings take too long to expand; use plan='chunked'")
@@ -97,7 +104,7 @@ def unfold_likely(
                 path = _path(nodes, index)
                 wide = index != ROOT and ids + len(legal) > limits.max_legal_ids
                 if positions + len(path) > room or wide:
-                    if cost == 0:
+                    if cost == 0 and not automaton.truncated:
                         raise GrammarTooLargeError(
                             f"the likely spellings of this pass need more than {room} tree positions or "
                             f"{limits.max_legal_ids} legal ids; use plan='chunked'"
@@ -118,7 +125,7 @@ def unfold_likely(
     return _flatten(root, nodes)
 
 
-def _add(nodes: list[_Node], token: int, parent: int, state: int, above: int) -> int:
+def _add(nodes: list[_Node], token: int, parent: int, state: State, above: int) -> int:
     nodes.append(_Node(token, parent, state, above))
     return len(nodes) - 1
 

@@ -37,6 +37,10 @@ class Limits:
         Token positions that the likely spellings take in one tree of ``spelling="any"``.
     max_deviation_positions
         Token positions of a tree of ``spelling="any"`` up to which unlikely spellings are added.
+    max_truncated_positions
+        Token positions of one tree where the answer is cut off after ``max_tokens``.
+    max_answer_tokens
+        The largest ``max_tokens``.
     max_legal_ids
         Legal ids of all rows of a tree of ``spelling="any"`` together; its first row is always read.
     tree_seconds
@@ -57,6 +61,8 @@ class Limits:
     max_tree_positions: int = 4_096
     max_likely_positions: int = 1_024
     max_deviation_positions: int = 128
+    max_truncated_positions: int = 64
+    max_answer_tokens: int = 4_096
     max_legal_ids: int = 65_536
     tree_seconds: float = 1.0
     compile_seconds: float = 5.0

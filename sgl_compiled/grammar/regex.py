@@ -10,7 +10,7 @@ from sgl_compiled.grammar.limits import DEFAULT_LIMITS, Limits
 from sgl_compiled.grammar.nfa import build_nfa, determinise
 from sgl_compiled.grammar.regex_syntax import parse_regex
 
-__all__ = ["compile_regex", "require_finite"]
+__all__ = ["compile_regex", "require_finite", "require_texts"]
 
 
 def compile_regex(pattern: str, limits: Limits = DEFAULT_LIMITS) -> ByteAutomaton:
@@ -47,6 +47,19 @@ def compile_regex(pattern: str, limits: Limits = DEFAULT_LIMITS) -> ByteAutomato
     return determinise(build_nfa(parse_regex(pattern).program, limits), limits, deadline)
 
 
+def require_texts(automaton: ByteAutomaton) -> ByteAutomaton:
+    """Return the automaton if its language is not empty.
+
+    Raises
+    ------
+    GrammarError
+        With the remedy.
+    """
+    if automaton.is_empty():
+        raise GrammarError("The grammar matches no text at all; remove the contradiction (an empty class, for one).")
+    return automaton
+
+
 def require_finite(automaton: ByteAutomaton) -> ByteAutomaton:
     """Return the automaton if its language is finite and not empty.
 
@@ -55,11 +68,9 @@ def require_finite(automaton: ByteAutomaton) -> ByteAutomaton:
     GrammarError
         With the remedy, for an infinite or an empty language.
     """
-    if automaton.is_empty():
-        raise GrammarError("The grammar matches no text at all; remove the contradiction (an empty class, for one).")
-    if not automaton.is_finite():
+    if not require_texts(automaton).is_finite():
         raise GrammarError(
             "The grammar matches infinitely many texts, and select_k chooses among finitely many: bound every "
-            "'*', '+' and {m,}, as in {0,8}, or use generate(regex=...)."
+            "'*', '+' and {m,}, as in {0,8}, or give max_tokens with spelling='any', or use generate(regex=...)."
         )
     return automaton

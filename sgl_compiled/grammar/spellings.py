@@ -30,11 +30,15 @@ class SpellingAutomaton:
         Not empty.
     info
         The tokenizer.
+    spell_rest
+        Whether the tokenizer spells a single text that is left; otherwise the model does, token by token.
     """
 
     start = 0
+    truncated = False
 
-    def __init__(self, language: ByteLanguage, info: TokenizerInfo) -> None:
+    def __init__(self, language: ByteLanguage, info: TokenizerInfo, *, spell_rest: bool = True) -> None:
+        self._spell_rest = spell_rest
         self.spelling = AnySpelling(language, info.vocabulary)
         self._language = language
         self._info = info
@@ -63,7 +67,7 @@ class SpellingAutomaton:
     def single(self, state: int) -> bool:
         """Tell whether one text is left, so that nothing is decided from here on."""
         with self._lock:
-            return self._language.count_from(state, 2) == 1
+            return self._spell_rest and self._language.count_from(state, 2) == 1
 
     def canonical(self, state: int) -> Mapping[int, int]:
         """Return the legal ids with which the tokenizer itself spells some rest of the text, and where each leads."""
@@ -79,8 +83,8 @@ class SpellingAutomaton:
             return known
 
     def likely(self, state: int) -> Mapping[int, int]:
-        """Return the canonical ids and those that won here before although they are not canonical."""
-        return {**self.canonical(state), **self._habits.get(state, {})}
+        """Return those that won here before although they are not canonical, and the canonical ids."""
+        return {**self._habits.get(state, {}), **self.canonical(state)}
 
     def learn(self, state: int, tokens: Sequence[int]) -> None:
         """Remember where decided tokens left the canonical spelling: a model spells alike the next time."""

@@ -38,7 +38,7 @@ MAX_CANDIDATES = 1_000
 def read_grammar(body: SelectRequest) -> ActionGrammar:
     """Return the grammar that a request describes."""
     if body.regex is not None:
-        return ActionGrammar.from_regex(body.regex)
+        return ActionGrammar.from_regex(body.regex, body.max_tokens)
     if body.form is not None:
         return ActionGrammar.from_form(body.form)
     if body.json_schema is not None:
@@ -96,6 +96,7 @@ def write_response(
         indices=list(answer.indices),
         text=answer.text,
         token_ids=selection.tokens,
+        finish_reason="stop" if answer.whole else "length",
         groups=list(answer.groups),
         named_groups=answer.named or {},
         spelling=compiled.spelling,

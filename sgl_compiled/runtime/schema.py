@@ -62,6 +62,11 @@ class SelectRequest(BaseModel):
     tools: list[dict[str, Any]] | None = Field(
         None, description="Tools as in the OpenAI API, with finite arguments, instead of labels."
     )
+    max_tokens: int | None = Field(
+        None,
+        description="For a regex with spelling='any': cut the answer off after so many tokens; its language may then "
+        "be infinite.",
+    )
     k: int = Field(1, description="How many labels to choose.", strict=True)
     distinct: bool = Field(True, description="A chosen label leaves the later slots.")
     order: Literal["any", "list"] = Field("any", description="'list': only sequences in the order of the labels.")
@@ -105,6 +110,8 @@ class SelectRequest(BaseModel):
 
 def _misfits(body: SelectRequest) -> Iterator[str]:
     """Why fields of a request do not go together."""
+    if body.max_tokens is not None and (body.regex is None or body.spelling != "any"):
+        yield "max_tokens cuts the answer to a regex with spelling='any'; other answers are whole"
     if body.decide == "greedy":
         if body.objective == "conditional":
             yield "objective='conditional' needs decide='map', 'map_set' or 'sample'; greedy decoding is the policy"
@@ -212,6 +219,7 @@ class SelectResponse(BaseModel):
     indices: list[int]
     text: str
     token_ids: list[int]
+    finish_reason: Literal["stop", "length"] = Field("stop", description="'length': cut off by max_tokens.")
     groups: list[str | None] = []
     named_groups: dict[str, str | None] = {}
     spelling: str

@@ -6,8 +6,9 @@ import threading
 from weakref import WeakKeyDictionary
 
 from sgl_compiled.errors import GrammarTooLargeError, RequestError
+from sgl_compiled.grammar.bounded import BoundedSpelling
 from sgl_compiled.grammar.compile import CompiledGrammar
-from sgl_compiled.grammar.layout import Horizon, TreeLayout, actions_ahead, decisions_ahead, legal_ids, unfold
+from sgl_compiled.grammar.layout import ROOT, Horizon, TreeLayout, actions_ahead, decisions_ahead, legal_ids, unfold
 from sgl_compiled.grammar.slots import SlotAutomaton
 from sgl_compiled.grammar.tokens import State
 from sgl_compiled.plan.cost import CostModel
@@ -52,7 +53,7 @@ def _measure(compiled: CompiledGrammar, plan: Plan, max_positions: int) -> tuple
         if plan.name == "chunked":
             horizon = decisions_ahead(1)
         else:
-            if len(out) >= len(plan.passes) and out:
+            if len(out) >= len(plan.passes) and out and not isinstance(automaton, BoundedSpelling):
                 return tuple(out)
             horizon = actions_ahead(automaton, state, plan.actions(len(out)))
         try:
@@ -66,6 +67,8 @@ def _measure(compiled: CompiledGrammar, plan: Plan, max_positions: int) -> tuple
         out.append(PassSize(path, len(layout), len(layout.rows)))
         if plan.name == "chunked":
             path, state, ended = _typical(compiled, state, decisions=1)
+        elif isinstance(automaton, BoundedSpelling):
+            path, state, ended = _typical(compiled, state, decisions=_decided(compiled, state, layout))
         else:
             path, state, ended = _typical(compiled, state, actions=plan.actions(len(out) - 1))
         if ended:
@@ -87,8 +90,22 @@ def _typical(
             if taken >= decisions if decisions is not None else automaton.actions(state) >= last:
                 return steps, state, False
             taken += 1
-        state = compiled.typical(state)
+        _, state = compiled.typical(state)
         steps += 1
+
+
+def _decided(compiled: CompiledGrammar, state: State, layout: TreeLayout) -> int:
+    """Return how many decisions of the typical path a truncated tree holds."""
+    automaton, node, decided = compiled.automaton, ROOT, 0
+    while True:
+        decided += layout.row_at(node) is not None
+        if not automaton.step(state):
+            return decided
+        token, state = compiled.typical(state)
+        child = layout.child(node, token)
+        if child is None:
+            return decided
+        node = child
 
 
 def _narrow(compiled: CompiledGrammar, state: State, horizon: Horizon, limit: int, width: int) -> TreeLayout:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -95,3 +96,21 @@ def test_wide_states(tiny: SGLangServer) -> None:
     with client(tiny) as api:
         for prompt in prompts(3, seed=6):
             check_against_stock(tiny, api, prompt, RandomGrammar({"regex": "[a-z]{1,6}"}, "[a-z]{1,6}"), "auto")
+
+
+@pytest.mark.parametrize("pattern", ["[0-9]+", "(yes|no)(, (yes|no))*", "[a-c]{2,}-?", "(red|green)+!?"])
+def test_infinite_languages(tiny: SGLangServer, pattern: str) -> None:
+    """Cut off where ``max_new_tokens`` cuts stock decoding, token for token; serial the same."""
+    with client(tiny) as api:
+        for prompt in prompts(4, seed=8):
+            answer = api.select_k(prompt, regex=pattern, spelling="any", max_tokens=9)
+            sampling = {"regex": pattern, "temperature": 0, "max_new_tokens": 9, "no_stop_trim": True}
+            reference = generate(tiny, text=prompt, sampling_params=sampling)
+            ids = reference["output_ids"]
+            if ids[-1] == reference["meta_info"]["finish_reason"].get("matched"):
+                ids = ids[:-1]  # the stop id
+            assert answer.token_ids == ids, (prompt, answer.text, reference["text"])
+            assert answer.usage.decoded_tokens == 0
+            assert (answer.finish_reason == "stop") == bool(re.fullmatch(pattern, answer.text))
+            serial = api.select_k(prompt, regex=pattern, spelling="any", max_tokens=9, plan="serial")
+            assert (serial.token_ids, serial.finish_reason) == (answer.token_ids, answer.finish_reason)

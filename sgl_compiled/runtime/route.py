@@ -12,6 +12,7 @@ from fastapi import Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from fastapi.routing import APIRoute
+from pydantic import BaseModel
 
 from sgl_compiled.control.parity import Epsilon
 from sgl_compiled.errors import ModelError, NumericalError, ServerError, SglCompiledError
@@ -63,26 +64,9 @@ def add_route(*_: Any, **__: Any) -> None:
 
     if any(getattr(route, "path", None) == "/v1/select_k" for route in app.routes):
         return
-    app.router.routes.append(
-        _Route(
-            "/v1/select_k",
-            select_k,
-            methods=["POST"],
-            response_model=SelectResponse,
-            tags=["sgl_compiled"],
-            summary="Choose labels, exactly as grammar-constrained decoding would, without decoding.",
-        )
-    )
-    app.router.routes.append(
-        _Route(
-            "/v1/select_k/calibrate",
-            calibrate,
-            methods=["POST"],
-            response_model=CalibrationModel,
-            tags=["sgl_compiled"],
-            summary="Measure what passes cost on this server; 'replays' adds deviations from serial decoding.",
-        )
-    )
+    for path, handler, model, summary in _ROUTES:
+        route = _Route(path, handler, methods=["POST"], response_model=model, tags=["sgl_compiled"], summary=summary)
+        app.router.routes.append(route)
     app.openapi_schema = None
 
 
@@ -179,3 +163,19 @@ async def select_k(body: SelectRequest, request: Request) -> Any:
     except ValueError as error:
         # SGLang reports its own refusals (and a client that left) as plain ValueErrors.
         return _error(400, str(error) or f"request {uuid.uuid4().hex} was refused")
+
+
+_ROUTES: tuple[tuple[str, Callable[..., Any], type[BaseModel], str], ...] = (
+    (
+        "/v1/select_k",
+        select_k,
+        SelectResponse,
+        "Choose labels, exactly as grammar-constrained decoding would, without decoding.",
+    ),
+    (
+        "/v1/select_k/calibrate",
+        calibrate,
+        CalibrationModel,
+        "Measure what passes cost on this server; 'replays' adds deviations from serial decoding.",
+    ),
+)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,27 +38,58 @@ def decided(answer: SelectResponse) -> list[int]:
     return answer.token_ids[: last + 1]
 
 
-def check_against_stock(server: SGLangServer, api: Client, prompt: str, grammar: RandomGrammar, plan: str) -> None:
+def check_against_stock(
+    server: SGLangServer, api: Client, prompt: str, grammar: RandomGrammar, plan: str, theirs: Forced | None = None
+) -> bool:
+    """Whether both agree; where not, noise or ``theirs`` must explain the first token that differs."""
     answer = api.select_k(prompt, spelling="any", plan=plan, **grammar.request)
     assert answer.usage.decoded_tokens == 0
     assert answer.spelling == "any"
     reference = stock(server, prompt, grammar.regex)
     ids = decided(answer)
     if (answer.text, ids) == (reference["text"], reference["output_ids"][: len(ids)]):
-        return
+        return True
     at = next(i for i, (a, b) in enumerate(zip(answer.token_ids, reference["output_ids"], strict=False)) if a != b)
+    if theirs is not None and theirs(grammar.regex, answer.token_ids[:at]):
+        return False
     margin = min(decision.margin for decision in answer.decisions if decision.position <= at)
     assert margin < NOISE, (grammar, prompt, answer.text, reference["text"], at, margin)
     print(f"\nnoise: margin {margin:.2e} at token {at} of {answer.text!r} against {reference['text']!r}")
+    return False
 
 
-def check_random(server: SGLangServer, count: int, seed: int) -> None:
+def check_random(server: SGLangServer, count: int, seed: int, theirs: Forced | None = None) -> None:
+    equal = 0
     with client(server) as api:
         pairs = zip(random_grammars(count, seed), prompts(count, seed), strict=True)
         for index, (grammar, prompt) in enumerate(pairs):
-            check_against_stock(
-                server, api, prompt, grammar, "auto" if "regex" in grammar.request else PLANS[index % 3]
-            )
+            plan = "auto" if "regex" in grammar.request else PLANS[index % 3]
+            equal += check_against_stock(server, api, prompt, grammar, plan, theirs)
+    print(f"\n{equal} of {count} equal")
+
+
+Forced = Callable[[str, list[int]], bool]
+
+
+def forced_by_llguidance(model: Path) -> Forced:
+    """Tell where llguidance, as SGLang drives it, leaves one token only: wherever the text is forced.
+
+    It spells forced text in its own way instead of leaving the spelling to the model; see ``docs/semantics.md``.
+    """
+    from sglang.srt.constrained.llguidance_backend import GuidanceBackend
+    from transformers import AutoTokenizer
+
+    backend = GuidanceBackend(AutoTokenizer.from_pretrained(model))
+
+    def forced(pattern: str, tokens: list[int]) -> bool:
+        grammar = backend.dispatch_regex(pattern)
+        for token in tokens:
+            grammar.accept_token(token)
+        mask = grammar.allocate_vocab_mask(backend.llguidance_tokenizer.vocab_size, 1, "cpu")
+        grammar.fill_vocab_mask(mask, 0)
+        return sum(int(word).bit_count() for word in (mask[0].long() & 0xFFFFFFFF).tolist()) == 1
+
+    return forced
 
 
 def test_random_model_against_outlines(tiny: SGLangServer) -> None:
@@ -75,6 +108,17 @@ def test_many_against_outlines_on_the_random_model(tiny: SGLangServer) -> None:
 @pytest.mark.long
 def test_many_against_outlines(smol: SGLangServer) -> None:
     check_random(smol, 500, seed=13)
+
+
+def test_against_llguidance(pool: Any, tiny_path: Path) -> None:
+    server = pool.get(tiny_path, "--grammar-backend", "llguidance")
+    check_random(server, 15, seed=14, theirs=forced_by_llguidance(tiny_path))
+
+
+@pytest.mark.long
+def test_many_against_llguidance(pool: Any, smol_path: Path) -> None:
+    server = pool.get(smol_path, "--grammar-backend", "llguidance")
+    check_random(server, 500, seed=15, theirs=forced_by_llguidance(smol_path))
 
 
 @pytest.mark.parametrize("name", GRAMMARS)

@@ -15,7 +15,7 @@ export TOKENIZERS_PARALLELISM := false
 venv: $(VENV)/.complete sgl_compiled.egg-info/entry_points.txt
 
 $(VENV)/.complete:
-	@echo "Installing SGLang and its dependencies into $(VENV) (about 11 GB, 5 to 10 minutes)"
+	@echo "Installing SGLang and its dependencies into $(VENV) (about 11 GB, 5 to 20 minutes)"
 	rm -rf "$(VENV)"
 	$(PYTHON) -m venv "$(VENV)"
 	"$(PY)" -m pip install -q --disable-pip-version-check -c constraints.txt "$(CURDIR)[sglang,dev]"
@@ -44,10 +44,10 @@ check: venv
 	"$(PY)" -m mypy
 
 bench: venv
-	"$(PY)" bench/select_vs_serial.py $(ARGS)
+	"$(PY)" -m bench.select_vs_serial $(ARGS)
 
 report: venv
-	"$(PY)" bench/report.py $(ARGS)
+	"$(PY)" -m bench.report $(ARGS)
 
 clean:
 	rm -rf build dist sgl_compiled.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,6 +1,6 @@
 """Many clients at once: decisions a second and latency, compiled against token-wise decoding on the same server.
 
-python bench/clients.py            # about three minutes on two cores
+python -m bench.clients            # about three minutes on two cores
 """
 
 from __future__ import annotations

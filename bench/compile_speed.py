@@ -1,6 +1,6 @@
 """How long a grammar takes from its text to the first mask, ours against the engines behind SGLang.
 
-    python bench/compile_speed.py            # about five minutes on two cores
+    python -m bench.compile_speed            # about five minutes on two cores
 
 Every measurement runs in a process of its own, forked when the tokenizer and the engine's vocabulary are ready, so no
 cache knows the grammar. ``outlines``, ``llguidance`` and ``xgrammar`` are driven through SGLang's own backend objects.

@@ -1,7 +1,7 @@
 """What certified probabilities cost and say: MuSiQue paragraphs (k=3 of 20 numbers) and QASPER section names (k=1).
 
-    python bench/decision_quality.py                    # 20 questions a data set, with the embedded 135M model
-    python bench/decision_quality.py --questions 100 --minutes 60
+    python -m bench.decision_quality                    # 20 questions a data set, with the embedded 135M model
+    python -m bench.decision_quality --questions 100 --minutes 60
 
 For each question: the certified set search against the full probe (time, decision states evaluated), interaction mass,
 the unary policy's and the greedy choice against the set, and the policy against the conditional objective. Each

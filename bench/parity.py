@@ -1,6 +1,6 @@
 """The parity dial in bfloat16: how often compiled choices differ from SGLang's own decoding, and what agreement costs.
 
-    python bench/parity.py                    # about five minutes on two cores
+    python -m bench.parity                    # about five minutes on two cores
 
 A server in bfloat16 is calibrated first (``epsilon``: how far the logits of the two ways lie apart), then answers each
 prompt both ways. A decision that serial decoding took otherwise should have a margin within two epsilon; the curve says

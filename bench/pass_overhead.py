@@ -1,6 +1,6 @@
 """What a pass costs beside its forward: a model so small that almost nothing else is left.
 
-    python bench/pass_overhead.py            # about two minutes on two cores
+    python -m bench.pass_overhead            # about two minutes on two cores
 
 On a random two-layer model a forward takes a few milliseconds. A choice of ``n`` slots under the chunked plan takes
 about ``2 n - 1`` passes, all behind one cached prompt: the slope of its latency over the passes is what a pass costs,

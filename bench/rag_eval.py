@@ -1,8 +1,8 @@
 """The paper's evaluation: compiled control against everything that could stand in its place, on one server in one run.
 
-    python bench/rag_eval.py                                # 6 questions a data set, every arm
-    python bench/rag_eval.py --questions 100 --datasets qasper,musique --arms serial,compiled,chunked,paper
-    python bench/rag_eval.py --nesting false                # the same under a corrupted tree
+    python -m bench.rag_eval                                # 6 questions a data set, every arm
+    python -m bench.rag_eval --questions 100 --datasets qasper,musique --arms serial,compiled,chunked,paper
+    python -m bench.rag_eval --nesting false                # the same under a corrupted tree
 
 For each question all arms take turns, in an order that changes from question to question, so that drift of the machine
 hits all alike. The prompt is in the radix cache and the grammar is compiled before an arm is timed. Each answer is

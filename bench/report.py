@@ -1,6 +1,6 @@
 """Write ``docs/report.md`` and its plots from the JSONL files of ``bench/rag_eval.py``, and from nothing else.
 
-python bench/report.py
+python -m bench.report
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DOCS = Path(__file__).parents[1] / "docs"
 
 INTRODUCTION = """# Compiled control against its alternatives
 
-Written by `python bench/report.py` from the result files named below, and from nothing else. A table has one row an
+Written by `python -m bench.report` from the result files named below, and from nothing else. A table has one row an
 arm; a row is made of the lines of its file with these `dataset`, `nesting` and `arm`:
 
     jq -c 'select(.dataset == "qasper" and .nesting == "true" and .arm == "serial")' {example}

@@ -1,7 +1,7 @@
 """Compiled control against everything that could replace it, on one server in one run.
 
-    python bench/select_vs_serial.py            # about 35 minutes on two cores
-    python bench/select_vs_serial.py --quick    # one cell
+    python -m bench.select_vs_serial            # about 35 minutes on two cores
+    python -m bench.select_vs_serial --quick    # one cell
 
 For each cell (k labels, n slots, prompt length, cached or fresh prompt) the arms take turns; a record holds medians,
 ratios, and whether each arm chose what the serial reference chose. ``outlines`` and ``llguidance`` spell the JSON list

@@ -1,7 +1,7 @@
 """Depth against width: every plan in every cell of labels, slots and prompt length, beside token-wise decoding.
 
-    python bench/work_depth.py                  # the sweep, about 15 minutes on two cores
-    python bench/work_depth.py --plots          # only draw the plots from the records
+    python -m bench.work_depth                  # the sweep, about 15 minutes on two cores
+    python -m bench.work_depth --plots          # only draw the plots from the records
 
 Each record holds one cell: per plan the median time, passes and positions, whether it chose what the serial reference
 chose, and what ``auto`` picked. All arms of a cell take turns behind the same cached prompt and choice.

@@ -22,7 +22,7 @@ def _text(path: Path) -> str:
     try:
         text = Path(path).read_text(encoding="utf-8")
     except FileNotFoundError as error:
-        raise DataError(f"{path}: no such file; see the README in programs/data for where it comes from") from error
+        raise DataError(f"{path}: no such file; see the README in its folder under programs/data") from error
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: not a UTF-8 text file ({error.reason} at byte {error.start})") from error
     if text.startswith("version https://git-lfs"):

@@ -1,4 +1,4 @@
-"""Exact constrained choices for SGLang in one or two tree-masked extends, and fork-aware scheduling."""
+"""Exact constrained choices for SGLang in a few tree-masked extends, and fork-aware scheduling."""
 
 from __future__ import annotations
 

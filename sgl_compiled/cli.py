@@ -24,7 +24,7 @@ PROGRAMS = Path(__file__).resolve().parent.parent / "programs"
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def demo(context: typer.Context) -> None:
-    """Choose sections of a real paper through compiled control (see ``demo -- --help``)."""
+    """Choose sections of a real paper through compiled control (its options: sgl-compiled demo -- --help)."""
     script = PROGRAMS / "hierarchical_rag.py"
     if not script.exists():
         console.print("The demo program is part of the repository: clone it and run the command there.")

@@ -92,10 +92,14 @@ class Client:
 
         Raises
         ------
+        GrammarError
+            ``labels`` is a single string.
         SglCompiledError
             The server refused the request; the message says why.
         ServerError
             The server failed.
+        httpx.TransportError
+            It could not be reached.
         """
         return _read(self._http.post(_PATH, json=request_body(prompt, labels, k, **options)))
 
@@ -106,6 +110,8 @@ class Client:
         ------
         GrammarError
             A field of the model has infinitely many values, or a validator refuses the values chosen.
+
+        Further errors are those of :meth:`select_k`.
         """
         response = self.select_k(prompt, json_schema=finite_schema(model), **options)
         return ModelSelection(read_model(model, response.text), response)

@@ -44,7 +44,7 @@ class ModelError(SglCompiledError):
 
 
 class ServerError(SglCompiledError):
-    """The server answered with an error, or could not be started or reached."""
+    """The server answered with an error, or could not be started."""
 
 
 class CompatError(SglCompiledError):

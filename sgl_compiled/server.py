@@ -52,7 +52,8 @@ class SGLangServer:
     args : sequence of str
         Further server arguments.
     env : dict, optional
-        Further environment variables; ``{"SGLANG_PLUGINS": "__none__"}`` switches the plugin off.
+        Further environment variables; ``{"SGLANG_PLUGINS": "__none__"}`` switches the plugin off. By default
+        ``SGLANG_USE_CPU_ENGINE`` is 1; set it to 0 beside a GPU.
     log : path, optional
         Where the server writes; a temporary file by default.
     timeout_s : float

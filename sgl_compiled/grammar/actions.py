@@ -23,7 +23,9 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 @dataclass(frozen=True)
 class ActionGrammar:
-    """A finite choice: ``k`` labels in a template, the strings of a regex, or literals around slots.
+    """A choice: ``k`` labels in a template, the strings of a regex, or literals around slots.
+
+    Finite, unless ``max_tokens`` cuts a regex off.
 
     Build one with :meth:`from_labels`, :meth:`from_regex`, :meth:`from_form`, :meth:`from_json_schema`,
     :meth:`from_model` or :meth:`from_tools`; the constructor does not validate.
@@ -95,7 +97,7 @@ class ActionGrammar:
         Parameters
         ----------
         pattern : str
-            Its language must be finite unless ``max_tokens`` is given.
+            Parsed when it is compiled. Its language must be finite unless ``max_tokens`` is given.
         max_tokens : int, optional
             Cut the answer off after so many tokens, as ``max_new_tokens`` cuts decoding; with ``spelling="any"`` only.
         """

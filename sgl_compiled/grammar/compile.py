@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Literal
 
 from sgl_compiled.errors import GrammarError, GrammarTooLargeError
@@ -122,11 +124,15 @@ class CompiledGrammar:
         return unfold(self.automaton, state, horizon, stop_ids=self.stop_ids, max_positions=max_positions)
 
     def typical(self, state: State) -> tuple[int, State]:
-        """Return the middle candidate and the state behind it, for estimates of sizes; ``state`` is not the end."""
+        """Return the middle answer's next id and the state behind it, for estimates of sizes; not at the end."""
         automaton = self.automaton
-        spelled = automaton.canonical(state) if isinstance(automaton, SpellingAutomaton | BoundedSpelling) else None
-        following = list((spelled or automaton.step(state)).items())
-        return following[len(following) // 2]
+        if isinstance(automaton, SlotAutomaton | TrieAutomaton):
+            following, behind = list(automaton.step(state).items()), automaton.behind(state)
+        else:
+            spelled = automaton.canonical(state) if isinstance(automaton, SpellingAutomaton | BoundedSpelling) else None
+            following = list((spelled or automaton.step(state)).items())
+            behind = [1] * len(following)
+        return following[bisect_right(list(accumulate(behind)), sum(behind) // 2)]
 
     def learn(self, state: State, tokens: Sequence[int]) -> None:
         """Tell the grammar which tokens a walk took from ``state`` on, so that later trees follow them."""

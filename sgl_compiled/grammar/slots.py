@@ -110,6 +110,15 @@ class SlotAutomaton:
                 return (*chosen, end)
         return None
 
+    def behind(self, state: SlotState) -> list[int]:
+        """Return how many choices of the slot lie behind each id of :meth:`step`."""
+        chosen, node = state
+        if len(chosen) == len(self._tries):
+            return []
+        trie, allowed = self._tries[len(chosen)], self._allowed_here(chosen)
+        counts = ((trie.below[child] & allowed).bit_count() for child in trie.children[node].values())
+        return [count for count in counts if count]
+
     def place(self, state: SlotState) -> tuple[int, tuple[int, ...]]:
         """Return the slot, and the tokens of the label begun in it."""
         chosen, node = state

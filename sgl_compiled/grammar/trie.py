@@ -42,10 +42,18 @@ class TrieAutomaton:
             branching = len(kids) + (node in ends) > 1
             for child in kids.values():
                 self._actions[child] = self._actions[node] + branching
+        self._answers = [int(node in ends) for node in range(len(children))]
+        for node in reversed(range(len(children))):
+            # A child's number is larger than its parent's.
+            self._answers[node] += sum(self._answers[child] for child in self._children[node].values())
 
     def step(self, state: int) -> Mapping[int, int]:
         """See :class:`~sgl_compiled.grammar.tokens.TokenAutomaton`."""
         return self._children[state]
+
+    def behind(self, state: int) -> list[int]:
+        """Return how many answers lie behind each id of :meth:`step`."""
+        return [self._answers[child] for child in self._children[state].values()]
 
     def accepts(self, state: int) -> bool:
         """See :class:`~sgl_compiled.grammar.tokens.TokenAutomaton`."""

@@ -61,7 +61,10 @@ def select_k(
     model : type of pydantic.BaseModel, optional
         Every field must have finitely many values.
     **options
-        Further fields of the request: ``distinct``, ``order``, ``template``, ``spelling``, ``plan``, ...
+        Further fields of the request: ``distinct``, ``order``, ``template``, ``spelling``, ``plan``, ... A ``form``,
+        ``json_schema`` or ``tools`` goes here too, instead of labels.
+
+    Needs a ``RuntimeEndpoint`` as backend: the choice is made inside the server.
 
     Examples
     --------

@@ -1,10 +1,10 @@
-"""What one extend costs: a linear model with a floor, and its fit to measured passes."""
+"""What one extend costs: a linear model with two steps, and its fit to measured passes."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.optimize import nnls
@@ -14,7 +14,7 @@ __all__ = ["CostModel", "OnlineCost", "Sample", "fit"]
 
 @dataclass(frozen=True)
 class CostModel:
-    """``T = a + max(floor, b * tokens) + c * tokens * prefix + d * rows`` for one pass.
+    """``T = a + wide + max(floor, b * tokens + d * rows) + c * tokens * prefix`` for one pass.
 
     Attributes
     ----------
@@ -26,6 +26,8 @@ class CostModel:
         Per token and token of prefix: attention.
     d_ms : float
         Per decision row: the vocabulary's logits.
+    wide_ms : float
+        Once for a pass of more than one token: on a CPU, matrix products in place of matrix-vector products.
     floor_ms : float
         Time to read the weights once; on a memory-bound device it hides the first tokens.
     """
@@ -34,16 +36,26 @@ class CostModel:
     b_ms: float
     c_ms: float = 0.0
     d_ms: float = 0.0
+    wide_ms: float = 0.0
     floor_ms: float = 0.0
 
     def pass_ms(self, tokens: int, prefix: int, rows: int = 1) -> float:
         """Predicted milliseconds of an extend of ``tokens`` behind ``prefix`` cached tokens, reading ``rows`` rows."""
         work = self.b_ms * tokens + self.d_ms * rows
-        return self.a_ms + max(self.floor_ms, work) + self.c_ms * tokens * (prefix + tokens / 2)
+        wide = self.wide_ms if tokens > 1 else 0.0
+        return self.a_ms + wide + max(self.floor_ms, work) + self.c_ms * tokens * (prefix + tokens / 2)
 
     def shared(self, load: float) -> CostModel:
         """Return the model of a device on which ``load`` probes of a size share each pass."""
-        return CostModel(self.a_ms, self.b_ms * load, self.c_ms * load, self.d_ms * load, self.floor_ms)
+        # Passes that are shared are wide for all.
+        return replace(
+            self,
+            a_ms=self.a_ms + (self.wide_ms if load > 1 else 0.0),
+            b_ms=self.b_ms * load,
+            c_ms=self.c_ms * load,
+            d_ms=self.d_ms * load,
+            wide_ms=0.0 if load > 1 else self.wide_ms,
+        )
 
     @classmethod
     def roofline(
@@ -70,13 +82,13 @@ class Sample:
 
 
 def fit(samples: Iterable[Sample]) -> CostModel:
-    """Fit ``a``, ``b``, ``c`` and ``d`` by non-negative least squares on relative errors.
+    """Fit ``a``, ``b``, ``c``, ``d`` and ``wide`` by non-negative least squares on relative errors.
 
     Relative errors keep a few long prefills from drowning the short passes that plans are made of.
     """
     data = list(samples)
     assert len(data) >= 4
-    matrix = np.array([[1.0, s.tokens, s.tokens * (s.prefix + s.tokens / 2), s.rows] for s in data])
+    matrix = np.array([[1.0, s.tokens, s.tokens * (s.prefix + s.tokens / 2), s.rows, s.tokens > 1] for s in data])
     times = np.array([s.ms for s in data])
     solution, _ = nnls(matrix / times[:, None], np.ones(len(data)))
     return CostModel(*(float(value) for value in solution))
@@ -85,7 +97,10 @@ def fit(samples: Iterable[Sample]) -> CostModel:
 class OnlineCost:
     """A cost model that follows what the server's passes really take.
 
-    Starts from a calibrated or default model and is refitted from a sliding window of passes.
+    Starts from a calibrated or default model and is refitted from a sliding window of passes. Served passes alone would
+    not do: under one plan they are all alike, or rows and tokens grow together, and then what belongs to the pass, the
+    token and the row cannot be told apart. So every fit also sees the initial model's own passes of many shapes, as
+    slow or fast as the window is against it.
     """
 
     def __init__(self, initial: CostModel, *, window: int = 256, refit_every: int = 16) -> None:
@@ -99,7 +114,12 @@ class OnlineCost:
         """Record one pass."""
         self._samples.append(sample)
         self._seen += 1
-        sizes = {s.tokens for s in self._samples}
-        # Passes of one size cannot tell the fixed cost from the cost per token.
-        if self._seen % self._refit_every == 0 and len(self._samples) >= self._refit_every and len(sizes) >= 4:
-            self.model = fit(self._samples)
+        if self._seen % self._refit_every == 0:
+            expected = [self._initial.pass_ms(s.tokens, s.prefix, s.rows) for s in self._samples]
+            pace = float(np.median([s.ms / ms for s, ms in zip(self._samples, expected, strict=True)]))
+            anchors = [Sample(*shape, pace * self._initial.pass_ms(*shape)) for shape in _ANCHORS]
+            self.model = fit([*self._samples, *anchors])
+
+
+_ANCHORS = [(tokens, prefix, rows) for tokens in (1, 16, 64) for prefix in (64, 1_024) for rows in (1, 8, 48)]
+"""Tokens, prefix and rows of the initial model's passes that every fit sees."""

@@ -31,7 +31,7 @@ SHAPES = ((1, 1), (8, 1), (8, 8), (32, 1), (32, 24), (96, 1), (96, 64))
 """Tree positions and decision rows of the passes that are timed."""
 
 PREFIXES = (64, 1_024)
-REPEATS = 2
+REPEATS = 3
 
 Send = Callable[[int, int, int], Awaitable[Sample]]
 """Run one pass of so many tree positions and rows behind so many cached tokens."""
@@ -97,7 +97,7 @@ def _epsilon_path() -> Path:
 
 
 async def measure_cost(send: Send, *, longest_prefix: int, widest: int) -> tuple[CostModel, list[Sample]]:
-    """Time passes of several sizes and fit the cost model to them.
+    """Time passes of several sizes and fit the cost model to the fastest of each, which other work disturbed least.
 
     Parameters
     ----------
@@ -111,8 +111,8 @@ async def measure_cost(send: Send, *, longest_prefix: int, widest: int) -> tuple
     for prefix in sorted({min(prefix, longest_prefix) for prefix in PREFIXES}):
         # The first pass behind a prompt computes the prompt; it is sent for that alone.
         await send(1, 1, prefix)
-        for _ in range(REPEATS):
-            for positions, rows in SHAPES:
-                if positions <= widest:
-                    samples.append(await send(positions, rows, prefix))
+        for positions, rows in SHAPES:
+            if positions <= widest:
+                tries = [await send(positions, rows, prefix) for _ in range(REPEATS)]
+                samples.append(min(tries, key=lambda sample: sample.ms))
     return fit(samples), samples

@@ -38,7 +38,7 @@ class TemplateModel(BaseModel):
 
 
 class SelectRequest(BaseModel):
-    """Choose ``k`` labels, or one string of a regex, behind a prompt."""
+    """Choose ``k`` labels, or one string of a regex, form, schema or tool list, behind a prompt."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -67,14 +67,17 @@ class SelectRequest(BaseModel):
         description="For a regex with spelling='any': cut the answer off after so many tokens; its language may then "
         "be infinite.",
     )
-    k: int = Field(1, description="How many labels to choose.", strict=True)
+    k: int = Field(1, description="How many labels to choose; like the next three, for labels only.", strict=True)
     distinct: bool = Field(True, description="A chosen label leaves the later slots.")
     order: Literal["any", "list"] = Field("any", description="'list': only sequences in the order of the labels.")
     template: str | TemplateModel = Field("json", description="'json', 'raw', or prefix/separator/suffix/escape.")
     spelling: Literal["canonical", "any"] = Field(
         "canonical", description="'canonical': the tokenizer's own spelling of each answer."
     )
-    plan: str = Field("auto", description="'auto', 'root+probe', 'chunked', 'serial', or actions a pass like '[2,2]'.")
+    plan: str = Field(
+        "auto",
+        description="'auto', 'root+probe', 'chunked', 'serial', or actions a pass like '[2,2]', narrowed '[1,2]~4'.",
+    )
     model: str | None = Field(None, description="Must be the served model, if given.")
     decide: Literal["greedy", "map", "map_set", "sample"] = Field(
         "greedy", description="The reference policy, the most probable answers, the most probable sets, or draws."
@@ -207,7 +210,9 @@ class UsageModel(BaseModel):
     prompt_tokens: int
     cached_tokens: int = Field(description="Prompt tokens that the first pass found in the radix cache.")
     completion_tokens: int = Field(description="Tokens of the answer.")
-    decoded_tokens: int = Field(description="Tokens decoded one by one: 0 unless the plan is 'serial'.")
+    decoded_tokens: int = Field(
+        description="Tokens decoded one by one: 0 unless the plan is 'serial' or theta replayed the answer."
+    )
 
 
 class SelectResponse(BaseModel):
@@ -215,15 +220,17 @@ class SelectResponse(BaseModel):
 
     object: Literal["select_k"] = "select_k"
     model: str
-    labels: list[str]
-    indices: list[int]
+    labels: list[str] = Field(description="The chosen labels; empty for a regex.")
+    indices: list[int] = Field(description="Their places in the list of labels.")
     text: str
     token_ids: list[int]
     finish_reason: Literal["stop", "length"] = Field("stop", description="'length': cut off by max_tokens.")
-    groups: list[str | None] = []
+    groups: list[str | None] = Field([], description="What the regex's groups match in the text.")
     named_groups: dict[str, str | None] = {}
     spelling: str
-    logprob: float | None = Field(description="Of the whole answer under the constrained policy; null for 'serial'.")
+    logprob: float | None = Field(
+        description="Of the whole answer under the constrained policy; null where it was decoded serially."
+    )
     min_margin: float | None = Field(description="Smallest margin on the way; null without decisions.")
     decisions: list[DecisionModel]
     plan: PlanModel

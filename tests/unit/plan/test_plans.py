@@ -114,12 +114,25 @@ def test_online_cost_follows_the_server() -> None:
     assert online.model.pass_ms(60, 1_000) == pytest.approx(truth.pass_ms(60, 1_000), rel=0.05)
 
 
-def test_online_cost_waits_for_passes_that_differ() -> None:
-    initial = CostModel(a_ms=50, b_ms=0.01)
+def test_online_cost_of_passes_that_are_all_alike_keeps_the_shape() -> None:
+    initial = CostModel(a_ms=50, b_ms=0.5, d_ms=1)
     online = OnlineCost(initial)
     for _ in range(64):
-        online.observe(Sample(60, 1_000, 1, 10.0))
-    assert online.model is initial
+        online.observe(Sample(60, 1_000, 1, 2 * initial.pass_ms(60, 1_000)))
+    for shape in ((60, 1_000, 1), (1, 500, 1), (30, 500, 20)):
+        assert online.model.pass_ms(*shape) == pytest.approx(2 * initial.pass_ms(*shape), rel=0.05)
+
+
+def test_online_cost_tells_passes_from_rows() -> None:
+    """Chunked passes read one row each, fresh prompts many tokens: alone they do not say what a second row costs."""
+    truth = CostModel(a_ms=60, b_ms=3, d_ms=0.5)
+    rng = np.random.default_rng(0)
+    online = OnlineCost(CostModel(a_ms=80, b_ms=2.5, d_ms=0.6))
+    for index in range(256):
+        tokens, prefix = ((1, 1_400), (4, 1_400), (1_400, 0))[index % 3]
+        online.observe(Sample(tokens, prefix, 1, truth.pass_ms(tokens, prefix) * rng.uniform(0.8, 1.3)))
+    two_narrow, one_wide = 2 * online.model.pass_ms(1, 1_400, 1), online.model.pass_ms(3, 1_400, 3)
+    assert one_wide < 0.7 * two_narrow
 
 
 def test_narrowing_waits_until_winners_come_from_the_top() -> None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import enum
 import json
 import multiprocessing
-import re
 import statistics
 import time
 from collections.abc import Callable
@@ -90,7 +89,8 @@ class Subject(BaseModel):
         return ActionGrammar.from_labels(self.labels, self.k)
 
     def regex(self) -> str:
-        one = "(" + "|".join(map(re.escape, self.labels)) + ")"
+        # The labels hold letters, digits and spaces only.
+        one = "(" + "|".join(self.labels) + ")"
         return r'\["' + '", "'.join([one] * self.k) + r'"\]'
 
 
@@ -135,11 +135,10 @@ def engines(model: Path) -> dict[str, Callable[[Subject], int]]:
             if not hasattr(made, "fill_vocab_mask"):
                 raise ValueError(f"{type(made).__name__} instead of a grammar")
             mask = made.allocate_vocab_mask(width, 1, "cpu")
+            made.fill_vocab_mask(mask, 0)
             # outlines marks what is illegal, in bytes; the others set a bit for what is legal.
             if mask.dtype == torch.bool:
-                made.fill_vocab_mask(mask[0], 0)
                 return int((~mask[0, :width]).sum())
-            made.fill_vocab_mask(mask, 0)
             return sum(int(word).bit_count() for word in (mask[0].to(torch.int64) & 0xFFFFFFFF).tolist())
 
         return run

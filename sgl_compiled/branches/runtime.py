@@ -24,7 +24,8 @@ logger = logging.getLogger(__name__)
 
 Agree = Callable[[list[bool]], list[bool]]
 _ROW = "_sgl_compiled_row"
-_SWEEP_STEPS = 4096
+_FLUSH_STEPS = 4096
+_SWEEP_S = 60.0
 _LOOK_AT = 256  # waiting requests whose age is looked at
 
 
@@ -71,6 +72,7 @@ class BranchRuntime:
         self.parked: Any = None
         self.active = False
         self._steps = 0
+        self._swept_s = float("-inf")
         self._turn_s: float | None = None
         self._before: _Launched | None = None
         self._record: StepRecord | None = None
@@ -108,6 +110,11 @@ class BranchRuntime:
             except RequestError as error:
                 logger.warning("request %s runs ungrouped: %s", req.rid, error)
         setattr(req, _ROW, row)
+        now_s = self.clock()
+        if now_s - self._swept_s > _SWEEP_S:
+            # Here, where groups come in: those that never had two rows at once are seen nowhere else.
+            self._swept_s = now_s
+            self.table.forget_idle(now_s)
         return row
 
     def choose(self, reqs: Sequence[Any], context_tokens: Sequence[int], waiting: Sequence[Any]) -> list[bool]:
@@ -129,8 +136,7 @@ class BranchRuntime:
         if self.agree is not None:
             run = self.agree(run)
         self._steps += 1
-        if self._steps % _SWEEP_STEPS == 0:
-            self.table.forget_idle(self.clock())
+        if self._steps % _FLUSH_STEPS == 0:
             self.telemetry.flush()
         return run
 

@@ -94,14 +94,13 @@ def update_running_batch(original: Any, scheduler: Any, batch: Any) -> Any:
     runtime.active = True
     reqs, context = list(batch.reqs), batch.seq_lens_cpu.tolist()
     run = runtime.choose(reqs, context, scheduler.waiting_queue)
-    back = runtime.count_waits(reqs, run)
-    if all(run):
-        parked = None
-    else:
+    parked = None
+    if not all(run):
         parked = split_batch(batch, run)
         if not batch.check_decode_mem():  # retraction must be free to choose among all rows
             batch.merge_batch(parked)
-            parked = None
+            parked, run = None, [True] * len(reqs)
+    back = runtime.count_waits(reqs, run)
     lagging = back if runtime.overlap and batch.sampling_info.penalizer_orchestrator.is_required else ()
     with hide_last_token(lagging):
         result = original(scheduler, batch)
@@ -110,16 +109,24 @@ def update_running_batch(original: Any, scheduler: Any, batch: Any) -> Any:
 
 
 def _can_park(scheduler: Any) -> bool:
-    """Neither pipeline stages nor memory checks in the middle of a step know of rows outside the running batch."""
+    """Tell whether this server knows how to do without some rows for a step.
+
+    Neither pipeline stages nor memory checks in the middle of a step know of rows outside the running batch, and a
+    prefill mixed with decodes takes every running row's last result for one still to come.
+    """
     busy_check: bool = envs.SGLANG_ENABLE_STRICT_MEM_CHECK_DURING_BUSY.get()
-    return scheduler.ps.pp_size == 1 and scheduler.spec_algorithm.is_none() and not busy_check
+    alone = scheduler.ps.pp_size == 1 and scheduler.spec_algorithm.is_none()
+    return alone and not scheduler.is_mixed_chunk and not busy_check
 
 
 def process_input_requests(scheduler: Any, recv_reqs: list[Any]) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
     """Bring parked rows back, learn from the last turn, and act on control requests and aborted parents."""
     runtime: BranchRuntime | None = getattr(scheduler, _RUNTIME, None)
     if runtime is not None and runtime.active:
-        runtime.turn(scheduler.last_batch)
+        if scheduler._engine_paused:
+            runtime.rest()  # the loop spins; its turns are no steps
+        else:
+            runtime.turn(scheduler.last_batch)
         _rejoin(scheduler, runtime)
     more: list[Any] = []
     for request in recv_reqs:
@@ -145,16 +152,25 @@ def _rejoin(scheduler: Any, runtime: BranchRuntime) -> None:
 
 
 def _aborted_children(scheduler: Any, rid: str) -> list[Any]:
-    """Aborts for all members of the group `rid`, and of groups whose parent it is."""
+    """Aborts for all members of the group `rid`, and of groups whose parent it is.
+
+    SGLang aborts every request whose id begins so; a member whose own id would take a stranger along is left to end by
+    itself.
+    """
     members = [*scheduler.waiting_queue, *scheduler.running_batch.reqs, *scheduler.grammar_manager.grammar_queue]
     if scheduler.last_batch is not None:
         members += scheduler.last_batch.reqs
-    rids = {
-        req.rid: None
-        for req in members
-        if req.rid != rid and belongs_to(tag_of(getattr(req.sampling_params, "custom_params", None)), rid)
-    }
-    return [AbortReq(rid=child) for child in rids]
+    ours: dict[str, None] = {}
+    strangers: set[str] = set()
+    for req in members:
+        if belongs_to(tag_of(getattr(req.sampling_params, "custom_params", None)), rid):
+            ours[req.rid] = None
+        else:
+            strangers.add(req.rid)
+    safe = [child for child in ours if child and not any(other.startswith(child) for other in strangers)]
+    if len(safe) < len(ours):
+        logger.warning("members of %s run on: their request ids are empty or begin those of others", rid)
+    return [AbortReq(rid=child) for child in safe if child != rid]
 
 
 def _switch(scheduler: Any, request: Any) -> None:

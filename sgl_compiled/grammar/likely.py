@@ -85,7 +85,7 @@ def unfold_likely(
         for index in queue:
             node = root if index == ROOT else nodes[index]
             late = time.thread_time() > deadline
-            if (cost or automaton.truncated) and (late or positions >= room):
+            if (cost or (automaton.truncated and index != ROOT)) and (late or positions >= room):
                 break
             if late and index != ROOT:
                 raise GrammarTooLargeError("the likely spellings take too long to expand; use plan='chunked'")
@@ -109,6 +109,9 @@ def unfold_likely(
                             f"the likely spellings of this pass need more than {room} tree positions or "
                             f"{limits.max_legal_ids} legal ids; use plan='chunked'"
                         )
+                    if automaton.truncated:
+                        # The next ones would be as wide, and looking at them takes longest.
+                        break
                     continue
                 for step in path:
                     nodes[step].kept = True

@@ -62,7 +62,7 @@ class Limits:
     max_likely_positions: int = 1_024
     max_deviation_positions: int = 128
     max_truncated_positions: int = 64
-    max_answer_tokens: int = 4_096
+    max_answer_tokens: int = 256
     max_legal_ids: int = 65_536
     tree_seconds: float = 1.0
     compile_seconds: float = 5.0

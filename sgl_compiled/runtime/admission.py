@@ -28,7 +28,9 @@ def probe_of(req: Req) -> Probe | None:
     probe: Probe | None = None if known is _UNREAD else known
     if known is _UNREAD:
         params = req.sampling_params
-        if params.max_new_tokens == 1 and not req.stream:
+        # Ours never ask for these, and SGLang pairs them with an input that a finished probe no longer has.
+        plain = not (req.stream or req.return_logprob or req.return_hidden_states)
+        if params.max_new_tokens == 1 and plain:
             probe = decode(params.custom_params, len(req.origin_input_ids), req.vocab_size)
         setattr(req, _ATTRIBUTE, probe)
         if probe is not None and probe.parents:
@@ -66,6 +68,8 @@ def add_one_req(original: Callable[..., Any], self: Any, req: Req, *args: Any, *
     if self.can_run_list:
         return AddReqResult.OTHER
     drop_tree(req, probe)
+    # The whole prompt may be cached, and a prefill needs a token to compute.
+    req.init_next_round_input(self.tree_cache)
     return original(self, req, *args, **kwargs)
 
 

@@ -34,6 +34,9 @@ SHOWN_PLANS = 6
 MAX_CANDIDATES = 1_000
 """Legal ids of one decision that a response lists."""
 
+MAX_LISTED = 20_000
+"""Legal ids that a response lists in all."""
+
 
 def read_grammar(body: SelectRequest) -> ActionGrammar:
     """Return the grammar that a request describes."""
@@ -84,7 +87,8 @@ def write_response(
     answer = compiled.answer(selection.state, selection.tokens)
     # A replay that agreed leaves the decisions in place.
     serial = selection.plan.name == "serial" or (selection.decoded_tokens > 0 and not selection.decisions)
-    decisions = [_decision(decision, info, compiled.stop_ids, epsilon) for decision in selection.decisions]
+    listed = max(1, min(MAX_CANDIDATES, MAX_LISTED // max(1, len(selection.decisions))))
+    decisions = [_decision(decision, info, compiled.stop_ids, epsilon, listed) for decision in selection.decisions]
     passes = [
         PassModel(positions=p.positions, rows=p.rows, cached_tokens=p.cached_tokens, ms=round(p.ms, 3))
         for p in selection.passes
@@ -128,16 +132,16 @@ def write_response(
     )
 
 
-def _shown(decision: Decision) -> list[tuple[int, float]]:
+def _shown(decision: Decision, listed: int) -> list[tuple[int, float]]:
     """Legal ids and their probabilities, by id; only the most probable where there are very many."""
     pairs = list(zip(decision.legal, np.exp(decision.logprobs).tolist(), strict=True))
-    if len(pairs) > MAX_CANDIDATES:
-        pairs = sorted(sorted(pairs, key=lambda pair: -pair[1])[:MAX_CANDIDATES])
+    if len(pairs) > listed:
+        pairs = sorted(sorted(pairs, key=lambda pair: -pair[1])[:listed])
     return pairs
 
 
 def _decision(
-    decision: Decision, info: TokenizerInfo, stop_ids: frozenset[int], epsilon: Epsilon | None
+    decision: Decision, info: TokenizerInfo, stop_ids: frozenset[int], epsilon: Epsilon | None, listed: int
 ) -> DecisionModel:
     texts = info.vocabulary.token_bytes
     candidates = [
@@ -147,7 +151,7 @@ def _decision(
             probability=float(probability),
             stop=token in stop_ids,
         )
-        for token, probability in _shown(decision)
+        for token, probability in _shown(decision, listed)
     ]
     return DecisionModel(
         position=decision.position,

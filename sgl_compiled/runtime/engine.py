@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -71,16 +71,19 @@ class SelectEngine:
     Parameters
     ----------
     manager : sglang.srt.managers.tokenizer_manager.TokenizerManager
-    capacity : int
-        KV slots of the server (``max_total_num_tokens``).
+    limits : mapping
+        SGLang's ``scheduler_info``: ``max_total_num_tokens``, the server's KV slots, and ``max_req_input_len``, the
+        length from which it refuses an input.
     """
 
-    def __init__(self, manager: Any, capacity: int) -> None:
+    def __init__(self, manager: Any, limits: Mapping[str, Any]) -> None:
         self.manager = manager
-        self.capacity = capacity
-        self.context_len = int(manager.context_len)
+        self.capacity = int(limits["max_total_num_tokens"])
+        # Two pages stay free for what the scheduler keeps back while it admits.
+        pages = 2 * int(manager.server_args.page_size)
+        self.room = min(int(limits["max_req_input_len"]) - 1, self.capacity - pages)
         self.cost = OnlineCost(load_cost(setting(manager.server_args)) or _default_cost(manager))
-        self.prefixes = PrefixMemory(capacity)
+        self.prefixes = PrefixMemory(self.capacity)
         self.ranks = RankMemory()
         self.epsilon = load_epsilon(setting(manager.server_args))
         self.active = 0
@@ -101,7 +104,15 @@ class SelectEngine:
         )
         return GrammarCompiler(info)
 
-    async def select(self, compiled: CompiledGrammar, prompt: Sequence[int], plan: str, http: Any = None) -> Selection:
+    async def select(
+        self,
+        compiled: CompiledGrammar,
+        prompt: Sequence[int],
+        plan: str,
+        http: Any = None,
+        *,
+        keep_rows: bool = False,
+    ) -> Selection:
         """Resolve one answer.
 
         Parameters
@@ -113,6 +124,8 @@ class SelectEngine:
             ``"auto"`` or a plan's name.
         http : starlette Request, optional
             Aborts the passes when its client is gone.
+        keep_rows : bool
+            Keep what every pass evaluated in ``Selection.seen``.
 
         Raises
         ------
@@ -122,25 +135,27 @@ class SelectEngine:
             The model returned NaN.
         """
         self.check_prompt(compiled, prompt)
-        selection = self._begin(compiled, prompt, plan)
         self.active += 1
         try:
-            await self._resolve(selection, http)
+            selection = await self._begin(compiled, prompt, plan)
+            await self._resolve(selection, http, keep_rows)
         finally:
             self.active -= 1
         return selection
 
-    def _begin(self, compiled: CompiledGrammar, prompt: Sequence[int], plan: str) -> Selection:
+    async def _begin(self, compiled: CompiledGrammar, prompt: Sequence[int], plan: str) -> Selection:
         """Plan a selection; nothing is sent yet."""
         cached = self.prefixes.cached(prompt)
-        chosen, considered = plan_for(
+        # A grammar's first plan unfolds many trees, and others wait for the loop's thread.
+        chosen, considered = await asyncio.to_thread(
+            plan_for,
             compiled,
             plan,
             self.cost.model,
             cached=cached,
             fresh=len(prompt) - cached,
             positions=self.positions(len(prompt)),
-            load=self.active + 1,
+            load=self.active,
             ranks=self.ranks,
         )
         self.prefixes.add(prompt)
@@ -150,14 +165,14 @@ class SelectEngine:
             selection.ranking = SlotRanking(compiled.automaton.place, chosen.width)
         return selection
 
-    async def _resolve(self, selection: Selection, http: Any) -> None:
+    async def _resolve(self, selection: Selection, http: Any, keep_rows: bool) -> None:
         """Send passes until the answer is complete."""
         compiled = selection.compiled
         if selection.plan.name == "serial":
             await self.serial(selection, http)
             return
         while not selection.complete:
-            layout = self._layout(selection)
+            layout = await asyncio.to_thread(self._layout, selection)
             if not layout.rows:
                 tail, selection.state = forced(compiled.automaton, selection.state)
                 selection.tokens += tail
@@ -167,7 +182,8 @@ class SelectEngine:
             if rows is None:
                 await self.serial(selection, http)
                 return
-            selection.seen.append((tuple(selection.tokens), layout, rows))
+            if keep_rows:
+                selection.seen.append((tuple(selection.tokens), layout, rows))
             if selection.ranking is not None:
                 for row, spec in zip(rows, layout.rows, strict=True):
                     selection.ranking.add(spec.state, spec.legal, row.logits)
@@ -198,18 +214,17 @@ class SelectEngine:
         bad = next((token for token in prompt if not 0 <= token < vocab), None)
         if bad is not None:
             raise RequestError(f"prompt token id {bad} is outside the vocabulary of {vocab} ids")
-        room = min(self.context_len, self.capacity) - 2
         longest = compiled.max_tokens
-        if len(prompt) + longest >= room:
+        if len(prompt) + longest >= self.room:
             raise RequestError(
-                f"the prompt has {len(prompt)} tokens and the answer up to {longest}, but the server holds {room}; "
-                "shorten the prompt or raise --context-length / --max-total-tokens"
+                f"the prompt has {len(prompt)} tokens and the answer up to {longest}, but the server holds "
+                f"{self.room}; shorten the prompt or raise --context-length / --max-total-tokens"
             )
 
     def positions(self, prompt_tokens: int) -> int:
         """Tree tokens that fit beside the prompt and, with the last prompt token, into one prefill chunk."""
         args = self.manager.server_args
-        room = min(self.context_len, self.capacity) - prompt_tokens - 2
+        room = self.room - prompt_tokens
         chunk = args.chunked_prefill_size
         if chunk and chunk > 0:
             room = min(room, chunk - args.page_size - 1)
@@ -309,7 +324,7 @@ class SelectEngine:
             cached = int(out["meta_info"].get("cached_tokens") or 0)
             return Sample(prefix + positions - cached, cached, rows, 1e3 * (time.perf_counter() - begun))
 
-        room = min(self.context_len, self.capacity) // 2
+        room = self.room // 2
         model, samples = await measure_cost(send, longest_prefix=room, widest=self.positions(room))
         self.cost = OnlineCost(model)
         save_cost(setting(self.manager.server_args), model)

@@ -77,7 +77,7 @@ def _get_engine() -> SelectEngine:
 
         state = get_global_state()
         assert state is not None
-        _engine = SelectEngine(state.tokenizer_manager, int(state.scheduler_info["max_total_num_tokens"]))
+        _engine = SelectEngine(state.tokenizer_manager, state.scheduler_info)
     return _engine
 
 
@@ -111,11 +111,12 @@ async def _answer(
 ) -> SelectResponse:
     """Choose, greedily or by a question about whole answers."""
     served = engine.manager.served_model_name
-    question = await asyncio.to_thread(read_question, body, engine.manager.tokenizer)
+    # On the loop's own thread, like the prompt: the tokenizer must not be shared between threads.
+    question = read_question(body, engine.manager.tokenizer)
     if body.decide != "greedy":
         found = await inquire(engine, compiled, prompt, question, request)
         return await asyncio.to_thread(_report, found, body, served, info, engine.epsilon)
-    selection = await engine.select(compiled, prompt, body.plan, request)
+    selection = await engine.select(compiled, prompt, body.plan, request, keep_rows=body.evidence)
     seen = await asyncio.to_thread(look_back, question, selection) if body.evidence else None
     parity = None
     if body.theta is not None:
@@ -123,7 +124,7 @@ async def _answer(
     if seen is not None:
         response = await asyncio.to_thread(_report, seen, body, served, info, engine.epsilon)
     else:
-        response = write_response(selection, body, served, info, engine.epsilon)
+        response = await asyncio.to_thread(write_response, selection, body, served, info, engine.epsilon)
     if parity is not None:
         response.parity = ParityModel(**asdict(parity))
     return response

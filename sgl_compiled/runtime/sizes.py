@@ -18,6 +18,9 @@ from sgl_compiled.plan.planner import Candidate, PassSize, choose
 
 __all__ = ["pass_sizes", "plan_for"]
 
+_STEP = 256
+_MEASURED = 4  # passes of an answer that ends where max_tokens cuts it; the others are taken to be alike
+
 _Sizes = dict[tuple[Plan, int], tuple[PassSize, ...] | None]
 _cache: WeakKeyDictionary[CompiledGrammar, _Sizes] = WeakKeyDictionary()
 _lock = threading.Lock()
@@ -29,6 +32,8 @@ def pass_sizes(compiled: CompiledGrammar, plan: Plan, max_positions: int) -> tup
     Trees behind different choices differ little (which label is gone, how long the labels are); the path through
     each decision's middle candidate stands for all.
     """
+    # Long prompts leave a little less room each; one size serves all that are near.
+    max_positions -= max_positions % _STEP if max_positions > _STEP else 0
     key = (plan, max_positions)
     with _lock:
         known = _cache.setdefault(compiled, {})
@@ -64,6 +69,8 @@ def _measure(compiled: CompiledGrammar, plan: Plan, max_positions: int) -> tuple
             )
         except GrammarTooLargeError:
             return None
+        if not layout.rows:
+            return None
         out.append(PassSize(path, len(layout), len(layout.rows)))
         if plan.name == "chunked":
             path, state, ended = _typical(compiled, state, decisions=1)
@@ -73,6 +80,9 @@ def _measure(compiled: CompiledGrammar, plan: Plan, max_positions: int) -> tuple
             path, state, ended = _typical(compiled, state, actions=plan.actions(len(out) - 1))
         if ended:
             return tuple(out)
+        if isinstance(automaton, BoundedSpelling) and len(out) == _MEASURED:
+            spent, left = automaton.start[1] - state[1], state[1]
+            return (*out, *([out[-1]] * round(left / (spent / len(out)))))
 
 
 def _typical(

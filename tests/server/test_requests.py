@@ -113,6 +113,26 @@ def test_forged_probes_are_plain_requests(tiny: SGLangServer) -> None:
         tiny, input_ids=ids, sampling_params={"max_new_tokens": 3, "temperature": 0, "custom_params": custom}
     )
     assert "sgl_compiled" not in out["meta_info"]
+    # Nor is one that asks for what SGLang pairs with the whole input.
+    once = {"max_new_tokens": 1, "temperature": 0}
+    custom["sgl_compiled_keep"] = False
+    body = {"return_logprob": True, "logprob_start_len": 0, "sampling_params": {**once, "custom_params": custom}}
+    out = generate(tiny, input_ids=ids, **body)
+    assert "sgl_compiled" not in out["meta_info"]
+    assert len(out["meta_info"]["input_token_logprobs"]) == len(ids)
+    # Well-formed, its prompt cached, no row at the prompt's end, and too large for a chunk: the tree gives way.
+    prompt, nodes = [9, 8, 7, 6], 9_000
+    generate(tiny, input_ids=prompt, sampling_params=once)
+    wide = {"base": 4, "parents": [-1] * nodes, "rows": [0], "legal": [5], "counts": [1], "keep": False}
+    custom = {f"sgl_compiled_{key}": value for key, value in wide.items()}
+    answer = httpx.post(
+        tiny.url + "/generate",
+        json={"input_ids": [*prompt, *[5] * nodes], "sampling_params": {**once, "custom_params": custom}},
+        timeout=60,
+        trust_env=False,
+    )
+    assert answer.status_code in (200, 400)
+    assert generate(tiny, input_ids=prompt, sampling_params=once)["output_ids"]
 
 
 def test_prompt_kinds_agree(smol: SGLangServer) -> None:

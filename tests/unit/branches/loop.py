@@ -69,6 +69,7 @@ class Loop:
         self.waiting_queue: list[Req] = []
         self.ps = SimpleNamespace(pp_size=1, tp_size=1, tp_rank=0)
         self.spec_algorithm = SimpleNamespace(is_none=lambda: True)
+        self.is_mixed_chunk = self._engine_paused = False
         self.grammar_manager = SimpleNamespace(grammar_queue=[])
         self.finished: list[Req] = []
         self.masks: list[list[str]] = []

@@ -88,6 +88,55 @@ def test_aborting_one_branch_leaves_the_others():
     assert sum(len(req.output_ids) == 30 for req in loop.finished) == 7
 
 
+def test_an_abort_takes_no_stranger_along():
+    """SGLang aborts by the beginning of an id: `job-1` would end `job-10` as well, and an empty id everything."""
+    loop = Loop("off")
+    loop.waiting_queue = [Req(rid, 50, {"id": "family"}) for rid in ("job-1", "", "kin")] + [Req("job-10", 50)]
+    loop.turn()
+    changed = seam.process_input_requests(loop, [seam.AbortReq(rid="family")])
+    assert [request.rid for request in changed[0][1]] == ["family", "kin"]
+
+
+def test_a_paused_engine_teaches_nothing():
+    loop = Loop("eager")
+    loop.waiting_queue = group("a", 3, length=200)
+    for _ in range(20):
+        loop.turn()
+    seen = loop.runtime.predictor.observations
+    loop._engine_paused = True
+    for _ in range(50):
+        seam.process_input_requests(loop, [])
+    assert loop.runtime.predictor.observations == seen
+    loop._engine_paused = False
+    loop.turn()
+
+
+def test_rows_run_together_where_prefills_are_mixed_with_decodes():
+    loop = Loop("off")
+    loop.is_mixed_chunk = True
+    loop.waiting_queue = group("a", 3)
+    loop.turn()
+    assert loop.masks[-1] == ["a-0", "a-1", "a-2"]
+
+
+def test_rows_that_come_back_for_want_of_memory_have_waited_for_the_last_time():
+    loop = Loop("off")
+    rows = loop.waiting_queue = group("a", 3, length=50)
+    for _ in range(4):
+        loop.turn()
+    assert any(loop.runtime.row_of(row).waited_steps for row in rows)
+    loop.turn(memory=False)
+    assert not any(loop.runtime.row_of(row).waited_steps for row in rows)
+
+
+def test_groups_that_never_had_two_rows_are_forgotten():
+    loop = Loop("taper")
+    for number in range(300):
+        loop.runtime.row_of(Req(f"r{number}", 5, {"id": f"group {number}"}))
+        loop.now += 10.0
+    assert len(loop.runtime.table.groups) < 100
+
+
 def test_short_memory_shows_all_rows_to_retraction():
     loop = Loop("off")
     loop.waiting_queue = group("a", 4)

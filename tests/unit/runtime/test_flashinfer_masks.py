@@ -139,6 +139,9 @@ def request(cached: int, total: int, parents: tuple[int, ...] = ()) -> Any:
     return SimpleNamespace(
         sampling_params=SimpleNamespace(custom_params=custom, max_new_tokens=1),
         stream=False,
+        return_logprob=False,
+        return_hidden_states=False,
+        init_next_round_input=lambda tree_cache: None,
         vocab_size=10,
         origin_input_ids=tokens,
         output_ids=array("q"),
@@ -155,6 +158,7 @@ class Adder:
         self.can_run_list: list[Any] = []
         self.rem_chunk_tokens = chunk
         self.token_to_kv_pool_allocator = SimpleNamespace(device=device)
+        self.tree_cache = None
 
     def ceil_paged_tokens(self, tokens: int) -> int:
         return tokens

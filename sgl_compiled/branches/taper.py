@@ -53,12 +53,15 @@ class TaperSettings:
         ``z`` above: slack kept back for extends to come.
     margin_sigmas : float
         Safety margin on a predicted step, in sigmas of the predictor.
+    spend : float
+        Share of the time ahead of a token target that steps may spend; the rest meets arrivals to come.
     max_wait_steps : int
         Steps after which a parked row is preferred inside its request.
     """
 
     reserve_sigmas: float = 2.0
     margin_sigmas: float = 0.5
+    spend: float = 0.6
     max_wait_steps: int = MAX_WAIT_STEPS
 
 
@@ -101,7 +104,14 @@ class TaperPolicy:
         sums = np.bincount(view.owner, weights=view.remaining_tokens, minlength=view.requests)
         remaining = np.maximum(np.asarray(sums, dtype=np.float64), 1.0)
         pace_s = allowed_pace_s(
-            view.now_s, view.line_s, view.tpot_s, view.deadline_s, remaining, view.after_tokens, base_s
+            view.now_s,
+            view.line_s,
+            view.tpot_s,
+            view.deadline_s,
+            remaining,
+            view.after_tokens,
+            base_s,
+            self.settings.spend,
         )
         bound = (live == 1) & np.isfinite(pace_s)
         savable = bound & (pace_s >= base_s)

@@ -37,7 +37,7 @@ SCENARIOS = (
     Scenario("mixed", WorkloadSpec("mixed", share=0.2), _DECODE_SERVER, 0.03, (1.5, 3.0, 5.0, 6.5, 8.0, 10.0)),
     Scenario("code", WorkloadSpec("code", share=0.1, fanout=16), _DECODE_SERVER, 0.03, (3, 6, 9, 12, 18, 30)),
     Scenario("code-forks", WorkloadSpec("code"), _DECODE_SERVER, 0.03, (2, 4, 6, 9, 12, 18)),
-    Scenario("conv-wide", WorkloadSpec("conv", share=0.15, fanout=16), _DECODE_SERVER, 0.03, (1.0, 2.5, 3.5, 4.2, 5.2)),
+    Scenario("conv-wide", WorkloadSpec("conv", share=0.15, fanout=16), _DECODE_SERVER, 0.03, (1.0, 2.5, 4.0, 5.2, 6.5)),
     Scenario("conv-prefill", WorkloadSpec("conv"), _WHOLE_SERVER, 0.05, (0.8, 1.4, 1.8, 2.2, 2.6, 3.4)),
     Scenario("conv-split", WorkloadSpec("conv", drawn=False), _DECODE_SERVER, 0.03, (6, 10, 14, 18, 21, 25)),
 )

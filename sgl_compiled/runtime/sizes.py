@@ -32,8 +32,6 @@ def pass_sizes(compiled: CompiledGrammar, plan: Plan, max_positions: int) -> tup
     Trees behind different choices differ little (which label is gone, how long the labels are); the path through
     each decision's middle candidate stands for all.
     """
-    # Long prompts leave a little less room each; one size serves all that are near.
-    max_positions -= max_positions % _STEP if max_positions > _STEP else 0
     key = (plan, max_positions)
     with _lock:
         known = _cache.setdefault(compiled, {})
@@ -162,6 +160,8 @@ def plan_for(
                 "'chunked'"
             )
         return plan, ()
+    # Long prompts leave a little less room each; one size serves all that are near.
+    positions -= positions % _STEP if positions > _STEP else 0
     best, considered = choose(
         compiled.horizon,
         lambda plan: pass_sizes(compiled, plan, positions),

@@ -27,7 +27,14 @@ def schedule_batch(case: Case) -> Any:
             custom = encode(SimpleNamespace(parents=part.parents, rows=rows), probe.base)  # type: ignore[arg-type]
         params = SimpleNamespace(custom_params=custom, max_new_tokens=1)
         reqs.append(
-            SimpleNamespace(sampling_params=params, stream=False, origin_input_ids=[5] * part.total, vocab_size=100)
+            SimpleNamespace(
+                sampling_params=params,
+                stream=False,
+                return_logprob=False,
+                return_hidden_states=False,
+                origin_input_ids=[5] * part.total,
+                vocab_size=100,
+            )
         )
     return SimpleNamespace(
         reqs=reqs,

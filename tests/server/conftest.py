@@ -20,18 +20,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Order server tests by the server they want: starting one takes half a minute."""
 
     def server_of(item: pytest.Item) -> int:
-        names = getattr(item, "fixturenames", ())
         if "server" not in item.path.parts:
             return 0
-        return 1 if "tiny" in names else 2 if "smol" in names else 3
+        names = getattr(item, "fixturenames", ())
+        return next((i for i, name in enumerate(SHARED, 1) if name in names), len(SHARED) + 1)
 
     items.sort(key=server_of)
 
 
+SHARED = ("plain", "tiny", "smol", "guided")
+"""Fixtures of servers that tests of several files share; a test that wants two is placed by the first."""
+
+
 class ServerPool:
-    """Keeps the server that was asked for last; asking for another stops it first."""
+    """Keeps the server that was asked for last; asking for another stops it first.
+
+    Calibrations are kept in a folder of the session's own.
+    """
 
     def __init__(self, logs: Path) -> None:
+        self.cache = logs / "cache"
         self._logs = logs
         self._key: Any = None
         self._server: SGLangServer | None = None
@@ -42,7 +50,9 @@ class ServerPool:
         if key != self._key or self._server is None or not self._server.alive():
             self.close()
             self._count += 1
-            server = SGLangServer(model, [*BASE, *args], env=env, log=self._logs / f"server-{self._count}.log")
+            environment = {"SGLCOMPILED_CACHE": str(self.cache), **(env or {})}
+            log = self._logs / f"server-{self._count}.log"
+            server = SGLangServer(model, [*BASE, *args], env=environment, log=log)
             self._server, self._key = server.__enter__(), key
         return self._server
 
@@ -79,6 +89,18 @@ def tiny(pool: ServerPool, tiny_path: Path) -> SGLangServer:
 def smol(pool: ServerPool, smol_path: Path) -> SGLangServer:
     """SmolLM2-135M-Instruct: depth."""
     return pool.get(smol_path)
+
+
+@pytest.fixture
+def guided(pool: ServerPool, tiny_path: Path) -> SGLangServer:
+    """The random-weight model under llguidance."""
+    return pool.get(tiny_path, "--grammar-backend", "llguidance")
+
+
+@pytest.fixture
+def plain(pool: ServerPool, tiny_path: Path) -> SGLangServer:
+    """The random-weight model without the plugin; asked for inside a test it takes the place of the other server."""
+    return pool.get(tiny_path, env={"SGLANG_PLUGINS": "__none__"})
 
 
 def generate(server: SGLangServer, **body: Any) -> Any:

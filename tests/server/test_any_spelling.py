@@ -97,7 +97,7 @@ def test_random_model_against_outlines(tiny: SGLangServer) -> None:
 
 
 def test_smollm2_against_outlines(smol: SGLangServer) -> None:
-    check_random(smol, 15, seed=12)
+    check_random(smol, 8, seed=12)
 
 
 @pytest.mark.long
@@ -110,9 +110,8 @@ def test_many_against_outlines(smol: SGLangServer) -> None:
     check_random(smol, 500, seed=13)
 
 
-def test_against_llguidance(pool: Any, tiny_path: Path) -> None:
-    server = pool.get(tiny_path, "--grammar-backend", "llguidance")
-    check_random(server, 15, seed=14, theirs=forced_by_llguidance(tiny_path))
+def test_against_llguidance(guided: SGLangServer, tiny_path: Path) -> None:
+    check_random(guided, 15, seed=14, theirs=forced_by_llguidance(tiny_path))
 
 
 @pytest.mark.long

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import re
-from pathlib import Path
 
 import pytest
 
@@ -33,7 +32,7 @@ def check_equal(server: SGLangServer, name: str, count: int, seed: int) -> None:
 
 @pytest.mark.parametrize("name", GRAMMARS)
 def test_random_model(tiny: SGLangServer, name: str) -> None:
-    check_equal(tiny, name, count=16, seed=1)
+    check_equal(tiny, name, count=20, seed=1)
 
 
 @pytest.mark.parametrize("length", BY_ID["B05"]["input"]["prompt_tokens_variants"])
@@ -81,15 +80,14 @@ def test_equals_stock_outlines(smol: SGLangServer, kind: str, labels: list[str],
 
 @pytest.mark.parametrize("name", GRAMMARS)
 def test_smollm2(smol: SGLangServer, name: str) -> None:
-    check_equal(smol, name, count=10, seed=2)
+    check_equal(smol, name, count=6, seed=2)
 
 
-def test_llguidance_backend(pool, tiny_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_llguidance_backend(guided: SGLangServer) -> None:
     """The serial reference speaks llguidance's mask format too, beside llguidance's own grammars."""
-    server = pool.get(tiny_path, "--grammar-backend", "llguidance")
     for name in ("letters-2", "sections-raw", "regex"):
-        check_equal(server, name, count=4, seed=5)
+        check_equal(guided, name, count=4, seed=5)
     stock = generate(
-        server, text="Pick: ", sampling_params={"regex": "(yes|no)", "temperature": 0, "max_new_tokens": 4}
+        guided, text="Pick: ", sampling_params={"regex": "(yes|no)", "temperature": 0, "max_new_tokens": 4}
     )
     assert stock["text"] in ("yes", "no")

@@ -78,14 +78,13 @@ def test_long_prompt_is_chunked_and_its_tree_is_not(pool: Any, tiny_path: Path) 
     assert answer.plan.passes[1].cached_tokens >= 699
 
 
-def test_unrelated_requests_are_byte_identical(pool: Any, tiny_path: Path) -> None:
+def test_unrelated_requests_are_byte_identical(plain: SGLangServer, pool: Any, tiny_path: Path) -> None:
+    assert httpx.post(plain.url + "/v1/select_k", json={}, timeout=60, trust_env=False).status_code == 404
+    assert "sgl_compiled" not in plain.log_text().replace("sgl_compiled/", "").partition("server_args")[0]
+    alone_off = [strip(generate(plain, **body)) for body in UNRELATED]
     on = pool.get(tiny_path)
     alone_on = [strip(generate(on, **body)) for body in UNRELATED]
     _, beside_on = asyncio.run(decide_beside(on, UNRELATED))
-    off = pool.get(tiny_path, env={"SGLANG_PLUGINS": "__none__"})
-    assert httpx.post(off.url + "/v1/select_k", json={}, timeout=60, trust_env=False).status_code == 404
-    assert "sgl_compiled" not in off.log_text().replace("sgl_compiled/", "").partition("server_args")[0]
-    alone_off = [strip(generate(off, **body)) for body in UNRELATED]
     assert alone_on == alone_off
     assert [strip(answer)["text"] for answer in beside_on] == [answer["text"] for answer in alone_off]
     assert all("sgl_compiled" not in answer["meta_info"] for answer in beside_on)
@@ -120,8 +119,8 @@ async def storm(server: SGLangServer, count: int) -> tuple[int, int]:
     return done, cancelled
 
 
-def test_nothing_leaks(pool: Any, tiny_path: Path) -> None:
-    server = pool.get(tiny_path)
+def test_nothing_leaks(tiny: SGLangServer) -> None:
+    server = tiny
     done, cancelled = asyncio.run(storm(server, 300))
     assert done == 150
     assert cancelled > 100
@@ -136,8 +135,8 @@ def test_nothing_leaks(pool: Any, tiny_path: Path) -> None:
     assert "leak" not in server.log_text().lower()
 
 
-def test_losers_stay_out_of_the_radix_cache(pool: Any, tiny_path: Path) -> None:
-    server = pool.get(tiny_path)
+def test_losers_stay_out_of_the_radix_cache(tiny: SGLangServer) -> None:
+    server = tiny
     httpx.post(server.url + "/flush_cache", timeout=60, trust_env=False)
     prompt = [11 + i for i in range(64)]
     labels = [chr(65 + i) for i in range(8)]

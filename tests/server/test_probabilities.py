@@ -28,17 +28,6 @@ OBJECTIVES = ["policy", "conditional"]
 
 
 @pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
-
-
-@pytest.fixture
-def server(pool: ServerPool, tiny_path: Path, cache: Path) -> SGLangServer:
-    """Keeps its calibration to itself."""
-    return pool.get(tiny_path, env={"SGLCOMPILED_CACHE": str(cache)})
-
-
-@pytest.fixture(scope="module")
 def oracle(tiny_path: Path) -> Oracle:
     return Oracle(tiny_path)
 
@@ -49,8 +38,8 @@ def truth(oracle: Oracle) -> Truth:
 
 
 @pytest.fixture
-def api(server: SGLangServer) -> Iterator[Client]:
-    with client(server) as api:
+def api(tiny: SGLangServer) -> Iterator[Client]:
+    with client(tiny) as api:
         yield api
 
 
@@ -235,16 +224,16 @@ def test_parity_dial(api: Client) -> None:
     assert full.plan.forwards == plain.plan.forwards + full.usage.decoded_tokens
 
 
-def test_calibration_marks_decisions(server: SGLangServer, api: Client, cache: Path) -> None:
+def test_calibration_marks_decisions(tiny: SGLangServer, api: Client, pool: ServerPool) -> None:
     assert all(decision.flip_risk is None for decision in ask(api).decisions)
-    url = server.url + "/v1/select_k/calibrate"
+    url = tiny.url + "/v1/select_k/calibrate"
     found = httpx.post(url, params={"replays": 6}, timeout=300, trust_env=False).json()["parity"]
     assert found["rows"] >= 18
     assert found["flips"] == 0
     assert 0 < found["logits"]["mean"] <= found["logits"]["p95"] <= found["logits"]["p99"] <= 1e-3
     for decision in ask(api).decisions:
         assert decision.flip_risk == (decision.margin <= 2 * found["logits"]["max"])
-    assert (cache / "calibration" / "parity.json").exists()
+    assert (pool.cache / "calibration" / "parity.json").exists()
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {

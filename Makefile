@@ -10,7 +10,7 @@ PY := $(VENV)/bin/python
 export PYTHONPATH := $(CURDIR)
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: venv demo test test-unit check bench report clean
+.PHONY: venv demo test test-pure test-server test-unit check bench report clean
 
 venv: $(VENV)/.complete sgl_compiled.egg-info/entry_points.txt
 
@@ -32,8 +32,15 @@ sgl_compiled.egg-info/entry_points.txt: pyproject.toml $(VENV)/.complete
 demo: venv
 	"$(PY)" -m sgl_compiled demo $(ARGS)
 
+# Servers are waited for much of the time; what needs none runs beside them.
 test: venv
-	"$(PY)" -m pytest tests $(ARGS)
+	@$(MAKE) --no-print-directory -j2 --output-sync=target test-pure test-server
+
+test-pure: venv
+	"$(PY)" -m pytest tests --ignore=tests/server -p no:cacheprovider $(ARGS)
+
+test-server: venv
+	"$(PY)" -m pytest tests/server $(ARGS)
 
 test-unit: venv
 	"$(PY)" -m pytest tests/unit tests/golden $(ARGS)

@@ -125,12 +125,15 @@ def _write(target: Path, make: Any) -> Path:
         sizes = {path.name: path.stat().st_size for path in weights}
         mark = {"format": _FORMAT, "sizes": sizes, "config": _digest(folder / "config.json")}
         (folder / _MARK).write_text(json.dumps(mark))
+        if _complete(target):
+            # Another process finished the same conversion first, and may be reading it.
+            return target
         if target.exists():
             shutil.rmtree(target)
         try:
             folder.rename(target)
         except OSError:
-            # Another process finished the same conversion first.
+            # It came first in the meantime.
             if not _complete(target):
                 raise
     finally:

@@ -102,7 +102,7 @@ def test_smollm2_against_outlines(smol: SGLangServer) -> None:
 
 @pytest.mark.long
 def test_many_against_outlines_on_the_random_model(tiny: SGLangServer) -> None:
-    check_random(tiny, 60, seed=11)
+    check_random(tiny, 500, seed=16)
 
 
 @pytest.mark.long
@@ -115,9 +115,8 @@ def test_against_llguidance(guided: SGLangServer, tiny_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_many_against_llguidance(pool: Any, smol_path: Path) -> None:
-    server = pool.get(smol_path, "--grammar-backend", "llguidance")
-    check_random(server, 500, seed=15, theirs=forced_by_llguidance(smol_path))
+def test_many_against_llguidance(guided: SGLangServer, tiny_path: Path) -> None:
+    check_random(guided, 500, seed=17, theirs=forced_by_llguidance(tiny_path))
 
 
 @pytest.mark.parametrize("name", GRAMMARS)

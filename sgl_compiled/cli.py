@@ -67,11 +67,15 @@ def calibrate(
     replays: Annotated[
         int, typer.Option(min=0, max=1000, help="Choices to replay serially too, for flip_risk; the server must idle.")
     ] = 0,
+    api_key: Annotated[str | None, typer.Option(help="The server's --api-key.")] = None,
 ) -> None:
     """Measure what passes cost on a server, so that plan='auto' knows from the first request on."""
     with console.status("Timing passes"):
         query = {"replays": replays}
-        response = httpx.post(url + "/v1/select_k/calibrate", params=query, timeout=3600, trust_env=False)
+        headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+        response = httpx.post(
+            url + "/v1/select_k/calibrate", params=query, headers=headers, timeout=3600, trust_env=False
+        )
     if response.status_code != httpx.codes.OK:
         console.print(f"[red]{url} answered {response.status_code}: {response.text[:300]}")
         raise typer.Exit(1)

@@ -55,6 +55,7 @@ bench: venv
 
 report: venv
 	"$(PY)" -m bench.report $(ARGS)
+	"$(PY)" -m bench.summary
 
 clean:
 	rm -rf build dist sgl_compiled.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

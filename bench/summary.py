@@ -116,8 +116,8 @@ def clients(records: Records) -> Iterator[str]:
     for record in records:
         yield from place(record)
         yield (
-            f"{record['clients']} clients, {record['decisions']} choices of {record['n_slots']} of {record['k_labels']} "
-            f"labels, prompts of {record['prompt_tokens']} tokens:"
+            f"{record['clients']} clients, {record['decisions']} choices of {record['n_slots']} of "
+            f"{record['k_labels']} labels, prompts of {record['prompt_tokens']} tokens:"
         )
         yield ""
         rows = [

@@ -93,7 +93,7 @@ def forced_by_llguidance(model: Path) -> Forced:
 
 
 def test_random_model_against_outlines(tiny: SGLangServer) -> None:
-    check_random(tiny, 15, seed=11)
+    check_random(tiny, 10, seed=11)
 
 
 def test_smollm2_against_outlines(smol: SGLangServer) -> None:
@@ -111,7 +111,7 @@ def test_many_against_outlines(smol: SGLangServer) -> None:
 
 
 def test_against_llguidance(guided: SGLangServer, tiny_path: Path) -> None:
-    check_random(guided, 15, seed=14, theirs=forced_by_llguidance(tiny_path))
+    check_random(guided, 8, seed=14, theirs=forced_by_llguidance(tiny_path))
 
 
 @pytest.mark.long

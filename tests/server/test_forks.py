@@ -24,6 +24,8 @@ from tests.server.faults import FAULTS, install_faults
 pytestmark = pytest.mark.server
 
 ROOM = 6
+FAILING = pytest.mark.filterwarnings("default:Error in stream_executor")
+"""The interpreter warns of an error before it lets go of those who wait; raised, the warning would hold them."""
 GREEDY = {"temperature": 0, "ignore_eos": True}
 
 
@@ -165,6 +167,7 @@ def test_one_branch_fails_alone(server: SGLangServer) -> None:
     assert answers[3].json()["meta_info"]["completion_tokens"] == 4
 
 
+@FAILING
 def test_a_program_whose_branch_fails_still_joins(server: SGLangServer) -> None:
     @sgl.function
     def program(s: Any) -> None:
@@ -209,6 +212,7 @@ def parallel_groups(folder: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+@FAILING
 def test_forks_of_programs_carry_their_group(server: SGLangServer, folder: Path) -> None:
     @sgl.function
     def essay(s: Any, topic: str) -> None:

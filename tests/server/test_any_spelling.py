@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -76,7 +77,10 @@ def forced_by_llguidance(model: Path) -> Forced:
 
     It spells forced text in its own way instead of leaving the spelling to the model; see ``docs/semantics.md``.
     """
-    from sglang.srt.constrained.llguidance_backend import GuidanceBackend
+    with warnings.catch_warnings():
+        # Importing SGLang on a CPU warns about kernels that it will not use.
+        warnings.simplefilter("ignore")
+        from sglang.srt.constrained.llguidance_backend import GuidanceBackend
     from transformers import AutoTokenizer
 
     backend = GuidanceBackend(AutoTokenizer.from_pretrained(model))

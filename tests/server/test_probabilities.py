@@ -264,10 +264,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_refused_with_a_sentence(server: SGLangServer, name: str) -> None:
+def test_refused_with_a_sentence(tiny: SGLangServer, name: str) -> None:
     change, part = REFUSED[name]
     body = {"prompt": PROMPT, "labels": SECTIONS, "k": 3, **change}
-    response = httpx.post(server.url + "/v1/select_k", json=body, timeout=60, trust_env=False)
+    response = httpx.post(tiny.url + "/v1/select_k", json=body, timeout=60, trust_env=False)
     assert 400 <= response.status_code < 500, response.text[:300]
     message = response.json()["error"]["message"]
     assert part in message

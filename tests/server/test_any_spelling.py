@@ -64,6 +64,10 @@ def check_random(server: SGLangServer, count: int, seed: int, theirs: Forced | N
     with client(server) as api:
         pairs = zip(random_grammars(count, seed), prompts(count, seed), strict=True)
         for index, (grammar, prompt) in enumerate(pairs):
+            if theirs is not None and "regex" in grammar.request:
+                # llguidance reads the class as digits of all scripts, which is refused by name.
+                spelled = grammar.regex.replace(r"\d", "[0-9]")
+                grammar = RandomGrammar({**grammar.request, "regex": spelled}, spelled)  # noqa: PLW2901
             plan = "auto" if "regex" in grammar.request else PLANS[index % 3]
             equal += check_against_stock(server, api, prompt, grammar, plan, theirs)
     print(f"\n{equal} of {count} equal")

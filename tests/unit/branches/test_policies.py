@@ -43,7 +43,7 @@ def test_every_request_runs_and_no_policy_exceeds_its_width(view, name, warm):
 
 
 @given(views())
-@settings(max_examples=70, deadline=None)
+@settings(max_examples=35, deadline=None)
 def test_taper_keeps_its_budget_whenever_it_admits_a_branch(view):
     predictor = trained()
     decision = TaperPolicy().decide(view, predictor)
@@ -79,7 +79,7 @@ def brute_rank(view, bound):
 
 
 @given(views())
-@settings(max_examples=70, deadline=None)
+@settings(max_examples=35, deadline=None)
 def test_ranks_equal_brute_force(view):
     rank, live = rank_in_request(view, 256)
     assert rank.tolist() == brute_rank(view, 256).tolist()

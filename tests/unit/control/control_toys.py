@@ -200,7 +200,7 @@ def enumerated_toys(draw: st.DrawFn) -> Toy:
 toys = st.one_of(slot_toys(), trie_toys(), enumerated_toys())
 
 
-instances = pytest.mark.parametrize("instances", [60, pytest.param(2_000, marks=pytest.mark.long)])
+instances = pytest.mark.parametrize("instances", [30, pytest.param(2_000, marks=pytest.mark.long)])
 """Size of a sweep: small by default, large with ``-m long``."""
 
 

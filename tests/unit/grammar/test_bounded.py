@@ -42,7 +42,7 @@ def decode(pattern: str, max_tokens: int, seed: int, ties: bool) -> tuple[tuple[
 
 
 @given(st.sampled_from(REGEXES), st.integers(1, 9), st.integers(0, 10**6), st.booleans(), st.sampled_from(RULES))
-@settings(max_examples=30)
+@settings(max_examples=15)
 def test_equals_decoding(pattern: str, max_tokens: int, seed: int, ties: bool, rule: TreeRule) -> None:
     tokens, whole = decode(pattern, max_tokens, seed, ties)
     compiled = compile_grammar(ActionGrammar.from_regex(pattern, max_tokens), INFO, "any")

@@ -40,7 +40,7 @@ def mutated(text: str, draw: random.Random) -> str:
     return draw.choice([text[:at] + other + text[at:], text[:at] + text[at + 1 :], text[:at] + other + text[at + 1 :]])
 
 
-@settings(max_examples=5_000 if LONG else 100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=5_000 if LONG else 50, deadline=None, suppress_health_check=list(HealthCheck))
 @given(patterns() | finite_patterns(), st.randoms(use_true_random=False))
 def test_language_equals_python_fullmatch(pattern: str, draw: random.Random) -> None:
     automaton = compile_regex(pattern)
@@ -68,7 +68,7 @@ def test_finite_languages_are_finite_and_listed_once(pattern: str) -> None:
         assert len(listed) == count and listed == sorted(set(listed))
 
 
-@settings(max_examples=20_000 if LONG else 170, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=20_000 if LONG else 80, deadline=None, suppress_health_check=list(HealthCheck))
 @given(noise())
 def test_any_string_gives_an_automaton_or_a_named_error(pattern: str) -> None:
     begun = time.monotonic()

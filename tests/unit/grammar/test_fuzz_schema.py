@@ -94,13 +94,13 @@ FUZZ = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, Health
 
 
 @given(values | likely_schemas())
-@settings(max_examples=70, **FUZZ)
+@settings(max_examples=35, **FUZZ)
 def test_schemas(schema: Any) -> None:
     check_schema(schema)
 
 
 @given(values)
-@settings(max_examples=70, **FUZZ)
+@settings(max_examples=35, **FUZZ)
 def test_forms_and_tools(value: Any) -> None:
     check(ActionGrammar.from_form, value)
     check(ActionGrammar.from_tools, value)

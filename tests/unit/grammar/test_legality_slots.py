@@ -42,7 +42,7 @@ def answers(language: SlotLanguage) -> set[bytes]:
     return found
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=25)
 @given(forms())
 def test_language_and_reading(form: SlotForm) -> None:
     language = SlotLanguage(form)
@@ -57,7 +57,7 @@ def test_language_and_reading(form: SlotForm) -> None:
     assert language.count_from(0, 10**6) == len(spelled)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=15)
 @given(forms())
 def test_every_state_counts_its_answers(form: SlotForm) -> None:
     spelled = [form.text(chosen).encode() for chosen in form.sequences()]

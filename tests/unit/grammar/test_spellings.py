@@ -48,7 +48,7 @@ grammars = label_grammars | st.sampled_from(REGEXES).map(ActionGrammar.from_rege
 
 
 @given(grammars, st.integers(0, 10**6), st.booleans(), st.sampled_from(RULES), st.integers(1, 3))
-@settings(max_examples=130, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_equals_serial_greedy(grammar: ActionGrammar, seed: int, ties: bool, rule: TreeRule, actions: int) -> None:
     compiled = compile_grammar(grammar, INFO, "any")
     assert isinstance(compiled.automaton, SpellingAutomaton)

@@ -27,7 +27,7 @@ def test_unknown_policy_is_refused_with_the_names_that_exist(name):
 
 
 @given(views(), st.sampled_from(ALL), st.booleans())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_every_request_runs_and_no_policy_exceeds_its_width(view, name, warm):
     predictor = trained() if warm else StepTimePredictor()
     decision = make_policy(name).decide(view, predictor)

@@ -79,7 +79,7 @@ def test_padding(batch, padded):
     st.integers(1, 300),
     st.lists(st.integers(1, 30000), min_size=1, max_size=20),
 )
-@settings(max_examples=70, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_any_history_leaves_finite_monotone_predictions(history, batch, extra):
     predictor = StepTimePredictor(capture_sizes=SIZES)
     for rows, context, passes, tokens, elapsed in history:

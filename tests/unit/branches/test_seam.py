@@ -191,7 +191,7 @@ def run_with_faults(seed: int, policy: str, until_s: float) -> Loop:
 
 
 @given(st.integers(0, 10**6), st.sampled_from(["off", "cap:2", "taper"]))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_random_faults_lose_nothing(seed, policy):
     run_with_faults(seed, policy, until_s=6.0)
 

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from sgl_compiled.grammar.automaton import ByteAutomaton
+from sgl_compiled.grammar.layout import TreeLayout
 from sgl_compiled.grammar.regex import compile_regex, require_finite
 from sgl_compiled.grammar.vocabulary import Vocabulary
 
-__all__ = ["BY_ID", "CASES", "TOYS", "language", "logits", "texts", "toy_vocabulary", "width"]
+__all__ = ["BY_ID", "CASES", "TOYS", "language", "logits", "path_tokens", "texts", "toy_vocabulary", "width"]
 
 CASES: list[dict[str, Any]] = [
     json.loads(line) for line in (Path(__file__).parent / "data" / "cases.jsonl").read_text("utf-8").splitlines()
@@ -77,3 +78,12 @@ def logits(given: dict[str, Any], spelled: list[int], text: bytes, vocabulary: V
                 for name, value in rule["scores"].items():
                     row[ids[name]] = float(value)
     return row
+
+
+def path_tokens(tree: TreeLayout, node: int) -> tuple[int, ...]:
+    """Tokens from the tree's root down to a node, none for the prompt itself."""
+    path: list[int] = []
+    while node >= 0:
+        path.append(tree.tokens[node])
+        node = tree.parents[node]
+    return tuple(reversed(path))

@@ -15,7 +15,7 @@ from sgl_compiled.grammar.layout import actions_ahead, decisions_ahead
 from sgl_compiled.grammar.regex import compile_regex, require_finite
 from sgl_compiled.grammar.spellings import SpellingAutomaton
 from sgl_compiled.grammar.tokenizer import TokenizerInfo
-from tests.cases import logits, toy_vocabulary
+from tests.cases import logits, path_tokens, toy_vocabulary
 
 __all__ = ["answers", "choose", "grammar_of", "info_of"]
 
@@ -69,12 +69,7 @@ def choose(
         tree.check_integrity()
         rows = []
         for spec in tree.rows:
-            path: list[int] = []
-            node = spec.node
-            while node >= 0:
-                path.append(tree.tokens[node])
-                node = tree.parents[node]
-            taken = [*tokens, *reversed(path)]
+            taken = [*tokens, *path_tokens(tree, spec.node)]
             text = b"".join(info.vocabulary.token_bytes[token] or b"" for token in taken)
             full = logits(given, taken, text, info.vocabulary)
             rows.append(Row(full[list(spec.legal)], float(np.logaddexp.reduce(full))))

@@ -11,6 +11,7 @@ from sgl_compiled.control.walk import Row, decide, walk
 from sgl_compiled.errors import NumericalError
 from sgl_compiled.grammar.layout import decisions_ahead, legal_ids, unfold
 from sgl_compiled.grammar.trie import TrieAutomaton
+from tests.cases import path_tokens
 
 STOPS = frozenset({0})
 languages = st.lists(
@@ -57,12 +58,7 @@ def compiled_walk(
         )
         rows = []
         for row in tree.rows:
-            path: list[int] = []
-            node = row.node
-            while node >= 0:
-                path.append(tree.tokens[node])
-                node = tree.parents[node]
-            full = logits_after((*tokens, *reversed(path)), seed, ties)
+            full = logits_after((*tokens, *path_tokens(tree, row.node)), seed, ties)
             rows.append(Row(full[list(row.legal)], float(np.log(np.exp(full).sum()))))
         step = walk(trie, state, tree, rows, STOPS, position=len(tokens))
         passes += bool(tree.rows)

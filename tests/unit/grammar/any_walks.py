@@ -11,6 +11,7 @@ from sgl_compiled.grammar.layout import actions_ahead, decisions_ahead
 from sgl_compiled.grammar.legality import AnySpelling
 from sgl_compiled.grammar.likely import TreeRule
 from sgl_compiled.grammar.tokenizer import TokenizerInfo
+from tests.cases import path_tokens
 
 __all__ = ["passes", "serial"]
 
@@ -53,12 +54,7 @@ def passes(
         tree.check_integrity()
         rows = []
         for row in tree.rows:
-            path: list[int] = []
-            node = row.node
-            while node >= 0:
-                path.append(tree.tokens[node])
-                node = tree.parents[node]
-            taken = (*tokens, *reversed(path))
+            taken = (*tokens, *path_tokens(tree, row.node))
             text = b"".join(info.vocabulary.token_bytes[token] or b"" for token in taken)
             full = logits_after(info, text, taken, seed, ties)
             rows.append(Row(full[list(row.legal)], float(np.log(np.exp(full).sum()))))

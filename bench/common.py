@@ -1,4 +1,4 @@
-"""Records that all benchmarks share: what ran where, and one JSON object a line."""
+"""What all benchmarks share: records of what ran where, one JSON object a line, and requests around the timed ones."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ import sys
 from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
+import httpx
 from pydantic import BaseModel, Field
 
-__all__ = ["RESULTS", "Environment", "append", "environment"]
+__all__ = ["RESULTS", "Environment", "append", "environment", "flush", "prefill", "ready_regex"]
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -21,7 +23,7 @@ class Environment(BaseModel):
     """Where a record was made; a timing without it says nothing."""
 
     timestamp: str
-    commit: str
+    commit: str = Field(description="Checked out when the benchmark was started; with '+' if files had changed.")
     machine: str
     cpu: str
     cpu_count: int
@@ -36,7 +38,7 @@ def environment(model: str) -> Environment:
     """Describe this run; ``model`` is named without its folder."""
     return Environment(
         timestamp=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        commit=_commit(),
+        commit=_COMMIT,
         machine=platform.machine(),
         cpu=_cpu(),
         cpu_count=os.cpu_count() or 0,
@@ -55,12 +57,40 @@ def append(path: Path, record: BaseModel) -> None:
         sink.write(record.model_dump_json() + "\n")
 
 
+def flush(url: str) -> None:
+    """Empty the radix cache, which also forgets the grammars that SGLang's own backend compiled.
+
+    Raises
+    ------
+    httpx.HTTPStatusError
+        Requests are still running after a minute.
+    """
+    httpx.post(url + "/flush_cache", params={"timeout": 60}, timeout=90, trust_env=False).raise_for_status()
+
+
+def prefill(url: str, prompt: str | list[int]) -> None:
+    """Bring a prompt into the radix cache."""
+    body: dict[str, Any] = {"sampling_params": {"max_new_tokens": 1, "temperature": 0}}
+    body["text" if isinstance(prompt, str) else "input_ids"] = prompt
+    httpx.post(url + "/generate", json=body, timeout=600, trust_env=False).raise_for_status()
+
+
+def ready_regex(url: str, regex: str) -> None:
+    """Let SGLang's own grammar backend compile a regex, behind a prompt that nothing else uses."""
+    body = {"text": "-", "sampling_params": {"regex": regex, "max_new_tokens": 1, "temperature": 0}}
+    httpx.post(url + "/generate", json=body, timeout=600, trust_env=False).raise_for_status()
+
+
 def _commit() -> str:
+    def git(*args: str) -> str:
+        return subprocess.run(["git", *args], capture_output=True, text=True, check=True, cwd=RESULTS).stdout.strip()
+
     try:
-        done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True)
+        # Results that a benchmark appends are no change of what runs.
+        changed = git("status", "--porcelain", "--untracked-files=no", "--", ":/", ":(top,exclude)bench/results")
+        return git("rev-parse", "--short", "HEAD") + "+" * bool(changed)
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
-    return done.stdout.strip()
 
 
 def _cpu() -> str:
@@ -75,3 +105,6 @@ def _version(name: str) -> str:
         return version(name)
     except PackageNotFoundError:
         return "not installed"
+
+
+_COMMIT = _commit()

@@ -24,7 +24,7 @@ from pydantic import BaseModel, Field
 from rich.console import Console
 from serving import serving
 
-from bench.common import RESULTS, Environment, append, environment
+from bench.common import RESULTS, Environment, append, environment, flush
 from bench.rag.tasks import Ask, load_tasks
 from sgl_compiled.client import Client
 from sgl_compiled.errors import ServerError, SglCompiledError
@@ -177,7 +177,7 @@ def _ask_all(url: str, questions: int, run: str, minutes: float) -> Iterator[Que
                 return
             ask = task.ask(task.root.children)
             if len(ask.names) > 1:
-                httpx.post(url + "/flush_cache", timeout=60, trust_env=False)
+                flush(url)
                 yield ways[task.dataset](client, ask, run, task.dataset, task.id)
 
 

@@ -5,7 +5,8 @@
     python -m bench.rag_eval --nesting false                # the same under a corrupted tree
 
 For each question all arms take turns, in an order that changes from question to question, so that drift of the machine
-hits all alike. The prompt is in the radix cache and the grammar is compiled before an arm is timed. Each answer is
+hits all alike. The prompt is in the radix cache, nothing that another arm chose is, and the grammar is compiled before
+an arm is timed. Each answer is
 appended to a JSONL file at once; started again, the script goes on where it stopped. ``bench/report.py`` makes tables
 and plots of the file.
 """
@@ -13,6 +14,7 @@ and plots of the file.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
@@ -63,14 +65,17 @@ def evaluate(
     )
     with Progress(*columns, console=console) as progress:
         bar = progress.add_task("answers", total=len(tasks) * len(arms), completed=len(tasks) * len(arms) - left)
-        for number, task in enumerate(tasks):
-            engine.flush()
-            turn = number % len(arms)
+        seen: Counter[str] = Counter()
+        for task in tasks:
+            # Within its data set every arm comes first as often as the others.
+            turn = seen[task.dataset] % len(arms)
+            seen[task.dataset] += 1
             for arm in arms[turn:] + arms[:turn]:
                 if (task.dataset, nesting, task.id, arm.name) in store.done:
                     continue
                 if time.monotonic() > end:
                     return left
+                engine.flush()
                 progress.update(bar, description=f"{task.dataset} {task.id[:18]} {arm.name}")
                 store.add(answer(task, arm, engine, run, nesting))
                 left -= 1
@@ -112,8 +117,8 @@ def main(
         end = time.monotonic() + 60 * minutes
         try:
             left = evaluate(tasks, chosen, engine, store, run.run, nesting, end)
-        except httpx.TransportError as error:
-            console.print(f"The server at {address} does not answer ({error}); start again to go on")
+        except httpx.HTTPError as error:
+            console.print(f"The server at {address} does not answer as it should ({error}); start again to go on")
             raise typer.Exit(1) from error
     console.print(f"{out}: {len(store.done)} answers" + (f"; {left} are missing, start again to go on" if left else ""))
 

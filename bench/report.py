@@ -15,7 +15,7 @@ import typer
 from bench.common import RESULTS
 from bench.rag import plots
 from bench.rag.records import Question, Run, read
-from bench.rag.stats import RESAMPLES, SEED
+from bench.rag.stats import FEWEST, RESAMPLES, SEED
 from bench.rag.tables import EXACT, Difference, Group, Row, differences, groups, row
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -50,16 +50,17 @@ figure, and with a handful of questions none is worth much. A run can be cut sho
 
 **Columns.** *errors*: protocol errors and refusals; they count as nothing found. *same sequence*: choices (rounds of a
 descent) with the reference's options and labels in its order; *same set*: in any order; *questions*: all of a
-question's rounds. After a round that differs an arm descends elsewhere, so its later rounds rarely agree. *saved*: time
-a choice against `serial`. *tokens*: decoded one by one. *passes*, *positions*: forward passes, and answer positions
-computed in them, a choice. AllEvidence@B: some annotator's evidence paragraphs are each covered to at least 80 % by the
-first B tokens of what was chosen. In brackets: 95 % intervals from {resamples:,} resamples of whole documents (seed
-{seed}); a single document has none. The prompt was in the cache and the grammar compiled before an arm was timed.
+question's rounds. After a round that differs an arm descends elsewhere, so its later rounds rarely agree. *median*,
+*mean*: over the arm's own rounds; *saved*: time against `serial`, over the rounds that both reached. *tokens*: decoded
+one by one. *passes*, *positions*: forward passes, and answer positions computed in them, a choice. AllEvidence@B: some
+annotator's evidence paragraphs are each covered to at least 80 % by the first B tokens of what was chosen. In brackets:
+95 % intervals from {resamples:,} resamples of whole documents (seed {seed}); fewer than {fewest} documents have none.
+Before an arm was timed the prompt was in the cache, what other arms had chosen was not, and the grammar was compiled.
 """
 
 
 def percent(interval: tuple[float, float, float]) -> str:
-    """Format a share with its interval; a single document has none."""
+    """Format a share with its interval, if it has one."""
     if interval[1] != interval[1]:
         return f"{100 * interval[0]:.0f} %"
     return "{:.0f} % [{:.0f}, {:.0f}]".format(*(100 * value for value in interval))
@@ -140,6 +141,10 @@ def section(path: Path, images: Path) -> Iterable[str]:
     numbered = [(line, record) for line, record in records if isinstance(record, Question)]
     yield f"## `{path.name}`"
     yield ""
+    if not numbered:
+        yield "No answers yet."
+        yield ""
+        return
     yield f"{len(numbered)} answers, lines {numbered[0][0]} to {numbered[-1][0]}. Runs:"
     yield ""
     loads = {run.run: [record.load_average for _, record in numbered if record.run == run.run] for run in runs}
@@ -188,7 +193,7 @@ def main(
     images = out.parent / "report"
     images.mkdir(parents=True, exist_ok=True)
     example = f"bench/results/{paths[0].name}"
-    lines = [INTRODUCTION.format(example=example, resamples=RESAMPLES, seed=SEED)]
+    lines = [INTRODUCTION.format(example=example, resamples=RESAMPLES, seed=SEED, fewest=FEWEST)]
     for path in paths:
         lines += section(path, images)
     out.write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")

@@ -30,7 +30,7 @@ from pydantic import BaseModel
 from rich.console import Console
 from rich.progress import Progress
 
-from bench.common import RESULTS, Environment, append, environment
+from bench.common import RESULTS, Environment, append, environment, flush, prefill, ready_regex
 from sgl_compiled.client import Client
 from sgl_compiled.model import embedded_model
 from sgl_compiled.server import CPU_ARGS, SGLangServer
@@ -40,6 +40,7 @@ TEXT = "the model reads a long paper and picks what answers a question about dat
 WORDS = TEXT.split()
 MAX_REGEX_CHOICES = 400
 PLANS = ("auto", "root+probe", "chunked")
+BACKENDS = ("outlines", "llguidance")
 
 
 class Cell(BaseModel):
@@ -144,7 +145,8 @@ def by_choices(url: str) -> Callable[[list[int], list[str], int], Answer]:
     def run(prompt: list[int], labels: list[str], n: int) -> Answer:
         state = choose.run(text=TOKENIZER.decode(prompt), labels=labels, slots=n, backend=backend)
         chosen = [state[f"label{slot}"] for slot in range(n)]
-        return None, chosen, sum(len(labels) - slot + 1 for slot in range(n))
+        # Each slot is one request for the common prefix and one batch of a request a label.
+        return None, chosen, 2 * n
 
     return run
 
@@ -162,10 +164,12 @@ def measure(
             # request looks no further than the prompt.
             cold = not cell.cached or name == next(iter(arms)) or name in PLANS
             if cold:
-                httpx.post(server.url + "/flush_cache", timeout=60, trust_env=False)
+                flush(server.url)
             if cell.cached and cold:
-                body = {"input_ids": prompt, "sampling_params": {"max_new_tokens": 1, "temperature": 0}}
-                httpx.post(server.url + "/generate", json=body, timeout=600, trust_env=False).raise_for_status()
+                prefill(server.url, prompt)
+            if name in BACKENDS:
+                # The flush emptied the backend's own cache as well.
+                ready_regex(server.url, regex_of(labels, cell.n_slots))
             start = time.perf_counter()
             answer = run(prompt, labels, cell.n_slots)
             yield name, answer, 1e3 * (time.perf_counter() - start)
@@ -219,7 +223,7 @@ def main(
         for n in (1, 2, 3)
         if not quick or (k, n, tokens, cached) == (20, 3, 1_400, True)
     ]
-    for backend in ("outlines", "llguidance"):
+    for backend in BACKENDS:
         args = [*CPU_ARGS, "--grammar-backend", backend, "--max-total-tokens", "20000"]
         with SGLangServer(path, args) as server, Client(server.url) as client, Progress(console=console) as progress:
             # The fixed plans do not depend on the grammar backend; once is enough.

@@ -6,7 +6,7 @@ python -m bench.summary            # writes docs/measured.md
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,8 +19,8 @@ ROOT = Path(__file__).parents[1]
 INTRODUCTION = """# Measured
 
 Written by `python -m bench.summary` from the files in `bench/results`, and from nothing else; each section names its
-file, command and environment. Times are medians in milliseconds unless the column says otherwise. Ratios within a
-table come from one run, in which the arms took turns.
+file, command and environment. Times are medians in milliseconds unless the column says otherwise. What a table compares
+was measured in one run. Of several records of one thing the newest counts.
 """
 
 
@@ -30,27 +30,37 @@ def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> Iterator[str]:
     yield "| " + " | ".join(names) + " |"
     yield "|" + " --- |" * len(names)
     for row in rows:
-        yield "| " + " | ".join(row) + " |"
+        yield "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |"
     yield ""
 
 
-def place(record: dict[str, Any]) -> Iterator[str]:
-    """Yield where a record was made."""
-    where = record["environment"]
-    versions = where["versions"]
-    yield (
-        f"`python -m bench.{record['bench']}`, {where['timestamp'][:10]}, commit {where['commit']}, {where['model']}, "
-        f"{where['cpu_count']} cores of {where['cpu']}, SGLang {versions['sglang']}, torch {versions['torch']}."
-    )
-    yield ""
+def latest(records: Records, key: Callable[[dict[str, Any]], Hashable]) -> Records:
+    """Return the newest record of each key, in the order in which the keys came first."""
+    return list({key(record): record for record in records}.values())
+
+
+def place(records: Records) -> Iterator[str]:
+    """Yield where records were made."""
+    for where in latest(
+        [record["environment"] for record in records], lambda where: (where["commit"], where["command"])
+    ):
+        script, _, options = where["command"].partition(" ")
+        versions = where["versions"]
+        command = f"python -m bench.{script.removesuffix('.py')} {options}".rstrip()
+        yield (
+            f"`{command}`, {where['timestamp'][:10]}, commit {where['commit']}, {where['model']}, {where['cpu_count']} "
+            f"cores of {where['cpu']}, SGLang {versions['sglang']}, torch {versions['torch']}."
+        )
+        yield ""
 
 
 def select_vs_serial(records: Records) -> Iterator[str]:
     """Every cell: times, and how much slower than ``auto`` the others are."""
-    yield from place(records[-1])
+    records = latest(records, lambda record: (record["grammar_backend"], *record["cell"].values()))
+    yield from place(records)
     yield (
-        "In brackets: how many times the median of `auto`. Same: answers with the serial reference's tokens. Stock "
-        "decoding spells freely and cannot forbid repeats, so its labels may differ."
+        "In brackets: how many times the median of `auto`. Same: answers with the serial reference's tokens. The arms "
+        "took turns. Stock decoding spells freely, and its regex forbids repeats where there are up to 400 answers."
     )
     yield ""
     for backend in dict.fromkeys(record["grammar_backend"] for record in records):
@@ -77,7 +87,8 @@ def select_vs_serial(records: Records) -> Iterator[str]:
 
 def work_depth(records: Records) -> Iterator[str]:
     """``auto`` beside the best fixed plan, chunked and token-wise decoding."""
-    yield from place(records[-1])
+    records = latest(records, lambda record: (record["k_labels"], record["n_slots"], record["prompt_tokens"]))
+    yield from place(records)
     rows = []
     for record in records:
         ways = record["ways"]
@@ -113,8 +124,8 @@ def work_depth(records: Records) -> Iterator[str]:
 
 def clients(records: Records) -> Iterator[str]:
     """Many clients at once."""
-    for record in records:
-        yield from place(record)
+    for record in latest(records, lambda record: (record["clients"], record["prompt_tokens"])):
+        yield from place([record])
         yield (
             f"{record['clients']} clients, {record['decisions']} choices of {record['n_slots']} of "
             f"{record['k_labels']} labels, prompts of {record['prompt_tokens']} tokens:"
@@ -135,7 +146,8 @@ def clients(records: Records) -> Iterator[str]:
 
 def compile_speed(records: Records) -> Iterator[str]:
     """Grammars to their first mask."""
-    yield from place(records[-1])
+    records = latest(records, lambda record: (record["grammar"], record["engine"]))
+    yield from place(records)
     engines = list(dict.fromkeys(record["engine"] for record in records))
     rows = []
     for grammar in dict.fromkeys(record["grammar"] for record in records):
@@ -149,7 +161,8 @@ def compile_speed(records: Records) -> Iterator[str]:
 
 def pass_overhead(records: Records) -> Iterator[str]:
     """What a pass costs beside its forward."""
-    yield from place(records[-1])
+    records = records[-1:]
+    yield from place(records)
     rows = [
         [f"{r['pass_ms']:.1f}", f"{r['between_ms']:.2f}", f"{r['fixed_ms']:.1f}", f"{r['decoded_token_ms']:.1f}"]
         + [f"{r['same_as_serial']} of {r['answers']}"]
@@ -160,8 +173,8 @@ def pass_overhead(records: Records) -> Iterator[str]:
 
 def parity(records: Records) -> Iterator[str]:
     """How far reduced precision takes compiled choices from serial ones."""
-    for record in records:
-        yield from place(record)
+    for record in latest(records, lambda record: record["dtype"]):
+        yield from place([record])
         logits = record["epsilon"]["logits"]
         yield (
             f"{record['dtype']}: {record['answers_that_differ']} of {record['answers']} answers differ "

@@ -30,7 +30,7 @@ import typer
 from pydantic import BaseModel
 from rich.console import Console
 
-from bench.common import RESULTS, Environment, append, environment
+from bench.common import RESULTS, Environment, append, environment, flush
 from sgl_compiled.branches import POLICY_KEY, TAG
 from sgl_compiled.model import embedded_model
 from sgl_compiled.server import CPU_ARGS, SGLangServer
@@ -142,13 +142,13 @@ def post(url: str, path: str, **body: Any) -> httpx.Response:
     return httpx.post(url + path, json=body, timeout=60, trust_env=False)
 
 
-def flush(url: str) -> bool:
-    """Flush the cache, which works only when no request is left."""
-    for _ in range(100):
-        if post(url, "/flush_cache").status_code == 200:
-            return True
-        time.sleep(0.1)
-    return False
+def flushed(url: str) -> bool:
+    """Flush the cache; tell whether that worked, which it does only when no request is left."""
+    try:
+        flush(url)
+    except httpx.HTTPStatusError:
+        return False
+    return True
 
 
 def lone_step_s(url: str) -> float:
@@ -167,9 +167,10 @@ def prediction_errors(trace: Path, env: Environment) -> list[PredictorError]:
     error = np.array([(float(s["predicted_s"]) - float(s["actual_s"])) / float(s["actual_s"]) for s in steps])
     context = np.array([int(s["context_tokens"]) / max(int(s["rows"]), 1) for s in steps])
     cut = int(np.argmax(context > 250)) or len(steps)
-    smooth = np.array([np.mean(np.abs(error[max(0, i - 9) : i + 1])) for i in range(len(error))])
-    usual = float(np.median(smooth[64:cut]))
-    back = [i for i in range(cut, len(steps)) if smooth[i] <= 1.5 * usual]
+    size = np.abs(error)
+    usual = float(np.median([size[i : i + 10].mean() for i in range(64, cut - 10)] or [np.nan]))
+    # The first ten steps from the shift on that err as little as usual.
+    back = [i for i in range(len(steps) - cut - 9) if size[cut + i : cut + i + 10].mean() <= 1.5 * usual]
     out = []
     for phase, part in (("start", error[:64]), ("before", error[64:cut]), ("after", error[cut:])):
         if len(part):
@@ -182,7 +183,7 @@ def prediction_errors(trace: Path, env: Environment) -> list[PredictorError]:
                     bias=float(part.mean()),
                     p95=float(np.percentile(np.abs(part), 95)),
                     under_predicted=float((part < 0).mean()),
-                    recovered_after_steps=back[0] - cut if phase == "after" and back else None,
+                    recovered_after_steps=back[0] if phase == "after" and back else None,
                 )
             )
     return out
@@ -234,7 +235,7 @@ def _compare(
         if post(url, "/set_internal_state", server_args={POLICY_KEY: policy}).json() != [True]:
             raise RuntimeError(f"the server did not switch to {policy}")
         answers[policy] = asyncio.run(serve(url, plan, tpot_s, f"{policy}-{load}-{repetition}"))
-        records[policy] = flush(url)
+        records[policy] = flushed(url)
     for policy, answer in answers.items():
         good = np.array([met for met, _, _ in answer])
         forks = np.array([bool(item.branches) for item in plan])

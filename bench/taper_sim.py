@@ -31,11 +31,11 @@ from sgl_compiled.branches import StepFeatures, StepTimePredictor, StepView, mak
 app = typer.Typer(add_completion=False, help=__doc__)
 console = Console()
 MODEL = "roofline: Qwen3-32B bf16 on one H200"
-HORIZON_S = 100.0
+HORIZON_S = 120.0
 
 
 class Header(BaseModel):
-    """First line of a results file."""
+    """First line of a results file; arrivals end at the horizon, and all of them are served."""
 
     kind: Literal["header"] = "header"
     environment: Environment

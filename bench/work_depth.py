@@ -22,8 +22,8 @@ from pydantic import BaseModel
 from rich.console import Console
 from rich.progress import Progress
 
-from bench.common import RESULTS, Environment, append, environment
-from bench.select_vs_serial import by_regex, prompt_of, use_tokenizer
+from bench.common import RESULTS, Environment, append, environment, flush, ready_regex
+from bench.select_vs_serial import by_regex, prompt_of, regex_of, use_tokenizer
 from sgl_compiled.client import Client
 from sgl_compiled.model import embedded_model
 from sgl_compiled.server import CPU_ARGS, SGLangServer
@@ -82,13 +82,14 @@ def run_cell(server: SGLangServer, client: Client, k: int, n: int, tokens: int, 
 
     for repeat in range(repeats + 1):
         prompt = prompt_of(tokens, seed=repeat)
-        httpx.post(server.url + "/flush_cache", timeout=60, trust_env=False)
+        flush(server.url)
         client.select_k(prompt, labels, 1, plan="chunked")
         for plan in plans:
             answer = timed(plan, prompt)
             if plan == "auto":
                 auto_chose.append(answer.plan.name)
         if stock:
+            ready_regex(server.url, regex_of(labels, n))
             start = time.perf_counter()
             _, _, forwards = decode(prompt, labels, n)
             # Its spelling is free, so its tokens are no measure of agreement.

@@ -82,7 +82,7 @@ def calibrate(
     found = response.json()
     console.print(
         f"{found['passes']} passes timed (median error of the fit {found['error']:.0%}): "
-        f"{found['a_ms']:.1f} ms a pass, "
+        f"{found['a_ms']:.1f} ms a pass, {found['wide_ms']:.1f} more if it has several tokens, "
         f"{found['b_ms']:.3f} ms a token, {1e6 * found['c_ms']:.2f} ns a token and token of prefix, "
         f"{found['d_ms']:.3f} ms a decision row"
     )

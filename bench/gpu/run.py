@@ -120,8 +120,7 @@ class Bench:
             client = BenchClient(server.url)
             try:
                 # The loop's own limit: under uvloop an exception out of a signal handler is logged, not raised.
-                async with asyncio.timeout(self.limit_s):
-                    await work(client)
+                await asyncio.wait_for(work(client), self.limit_s)
             finally:
                 await client.aclose()
 

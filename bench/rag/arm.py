@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 
+from bench.common import flush, prefill, ready_regex
 from bench.rag.tasks import Ask
 
 __all__ = ["Arm", "Choice", "Engine", "SkipArmError", "read_names"]
@@ -51,15 +52,21 @@ class Engine:
         return response.json()
 
     def flush(self) -> None:
-        """Empty the radix cache."""
-        httpx.post(self.url + "/flush_cache", timeout=60, trust_env=False).raise_for_status()
+        """Empty the radix cache and SGLang's cache of grammars."""
+        flush(self.url)
         self._ready.clear()
 
     def warm(self, prompt: str) -> None:
         """Bring a prompt into the radix cache, once."""
         if prompt not in self._ready:
-            self.generate(prompt, {"max_new_tokens": 1})
+            prefill(self.url, prompt)
             self._ready.add(prompt)
+
+    def warm_regex(self, regex: str) -> None:
+        """Let the server's grammar backend compile a regex, once."""
+        if regex not in self._ready:
+            ready_regex(self.url, regex)
+            self._ready.add(regex)
 
     def size(self, text: str) -> int:
         """Return the number of the text's tokens."""

@@ -31,11 +31,11 @@ class PlanArm(Arm):
 
     def prepare(self, engine: Engine, ask: Ask) -> None:
         engine.warm(ask.prompt())
-        # Behind another prompt: the grammar gets compiled, and nothing of the answer gets cached.
+        # Behind another prompt: the plan's grammar gets compiled, and nothing of the answer gets cached.
         labels = tuple(ask.names)
         if labels not in self._compiled:
             with Client(engine.url) as client:
-                client.select_k("-", ask.names, ask.k, plan="chunked")
+                client.select_k("-", ask.names, ask.k, plan=self._plan)
             self._compiled.add(labels)
 
     def choose(self, engine: Engine, ask: Ask) -> Choice:

@@ -7,10 +7,12 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["RESAMPLES", "SEED", "mean_interval", "ratio_interval"]
+__all__ = ["FEWEST", "RESAMPLES", "SEED", "mean_interval", "ratio_interval"]
 
 RESAMPLES = 10_000
 SEED = 20240607
+FEWEST = 5
+"""Documents below which resampling says nothing."""
 
 
 def _sums(values: NDArray[np.float64], clusters: Sequence[Hashable]) -> NDArray[np.float64]:
@@ -38,12 +40,12 @@ def ratio_interval(
     Returns
     -------
     tuple of float
-        Ratio, lower and upper end; the ends are NaN where there is a single document.
+        Ratio, lower and upper end; the ends are NaN where there are fewer than ``FEWEST`` documents.
     """
     sums = _sums(np.column_stack([numerator, denominator]).astype(np.float64), clusters)
     top, bottom = sums.sum(axis=0)
     count = len(sums)
-    if count == 1:
+    if count < FEWEST:
         return float(top / bottom), float("nan"), float("nan")
     draws = np.random.default_rng(SEED).multinomial(count, np.full(count, 1 / count), size=RESAMPLES)
     totals = draws @ sums

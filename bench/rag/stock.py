@@ -54,15 +54,9 @@ class RegexArm(Arm):
 
     name = "regex"
 
-    def __init__(self) -> None:
-        self._compiled: set[str] = set()
-
     def prepare(self, engine: Engine, ask: Ask) -> None:
         engine.warm(ask.prompt())
-        pattern = regex_of(ask.names, ask.k)
-        if pattern not in self._compiled:
-            engine.generate("-", {"regex": pattern, "max_new_tokens": 1})
-            self._compiled.add(pattern)
+        engine.warm_regex(regex_of(ask.names, ask.k))
 
     def choose(self, engine: Engine, ask: Ask) -> Choice:
         # Odd spellings take more tokens than the canonical one.

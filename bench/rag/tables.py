@@ -78,7 +78,7 @@ def row(group: Group, arm: str) -> Row:
     reference = group.arms.get(REFERENCE, {})
     pairs = [(record, reference[record.question]) for record in answered if record.question in reference]
     rounds = [one for record in answered for one in record.rounds]
-    timed = [pair for pair in pairs if _per_round(pair[0]) is not None and _per_round(pair[1]) is not None]
+    timed = [pair for pair in pairs if _shared_ms(*pair)]
     return Row(
         arm=arm,
         questions=len(answered),
@@ -117,14 +117,17 @@ def _rounds_agree(mine: Question, other: Question, *, sets: bool) -> list[bool]:
     return out
 
 
-def _per_round(question: Question) -> float | None:
-    return _mean([one.ms for one in question.rounds])
+def _shared_ms(mine: Question, other: Question) -> list[tuple[float, float]]:
+    """Return the times of both in the rounds that offered both the same options."""
+    pairs = zip(mine.rounds, other.rounds, strict=False)
+    return [(one.ms, two.ms) for one, two in pairs if one.options == two.options]
 
 
 def _saved(pairs: Sequence[tuple[Question, Question]]) -> Interval:
-    """Return the share of the reference's time a round that an arm does without, over whole questions."""
-    mine = [_per_round(pair[0]) or 0.0 for pair in pairs]
-    other = [_per_round(pair[1]) or 0.0 for pair in pairs]
+    """Return the share of the reference's time that an arm does without, over the rounds that both reached."""
+    both = [list(zip(*_shared_ms(*pair), strict=True)) for pair in pairs]
+    mine = [sum(times[0]) for times in both]
+    other = [sum(times[1]) for times in both]
     ratio, low, high = ratio_interval(mine, other, [pair[0].cluster for pair in pairs])
     return 1 - ratio, 1 - high, 1 - low
 

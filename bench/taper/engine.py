@@ -257,14 +257,12 @@ def simulate(
     slo: Slo,
     seed: int = 0,
     noise: float = 0.03,
-    drain_s: float = 60.0,
 ) -> tuple[list[Outcome], StepLog]:
-    """Run `jobs` (by arrival) to their end, or until `drain_s` seconds after the last arrival."""
+    """Run `jobs` (by arrival) to their end."""
     server = _Server(policy, cost, slo, seed, noise)
     outcomes = [Outcome(job) for job in jobs]
     coming = deque(outcomes)
-    end = jobs[-1].arrival_s + drain_s
-    while server.now < end:
+    while True:
         while coming and coming[0].job.arrival_s <= server.now:
             server.queue.append(coming.popleft())
         server.admit()

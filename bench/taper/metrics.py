@@ -12,7 +12,8 @@ from .engine import Outcome, Slo, StepLog
 
 __all__ = ["Point", "met", "point", "sustainable_load"]
 
-WARMUP_S = 20.0
+COUNTED_S = (20.0, 100.0)
+"""Arrivals that are scored: from when the server has filled, and while others still come behind them."""
 
 
 class Point(BaseModel):
@@ -25,7 +26,6 @@ class Point(BaseModel):
     load_rps: float
     seed: int
     requests: int
-    unfinished: int = Field(description="Not complete when the simulation ended; counted as missed.")
     attainment: float
     attainment_serial: float
     attainment_forked: float
@@ -53,8 +53,9 @@ def met(outcome: Outcome, slo: Slo) -> bool:
 def point(
     scenario: str, kind: str, policy: str, load: float, seed: int, outcomes: Sequence[Outcome], log: StepLog, slo: Slo
 ) -> Point:
-    """Score a run, leaving out what arrived before the server had filled."""
-    counted = [outcome for outcome in outcomes if outcome.job.arrival_s >= WARMUP_S]
+    """Score the counted arrivals of a run."""
+    begin, end = COUNTED_S
+    counted = [outcome for outcome in outcomes if begin <= outcome.job.arrival_s < end]
     good = np.array([met(outcome, slo) for outcome in counted])
     forks = np.array([bool(outcome.job.branches) for outcome in counted])
     error = np.array(log.error_s) / np.array(log.elapsed_s)
@@ -65,7 +66,6 @@ def point(
         load_rps=load,
         seed=seed,
         requests=len(counted),
-        unfinished=sum(not np.isfinite(outcome.finish_s) for outcome in counted),
         attainment=float(good.mean()),
         attainment_serial=float(good[~forks].mean()) if (~forks).any() else 1.0,
         attainment_forked=float(good[forks].mean()) if forks.any() else 1.0,

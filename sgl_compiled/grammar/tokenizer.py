@@ -6,6 +6,7 @@ import copy
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 from sgl_compiled.errors import GrammarError
@@ -47,10 +48,19 @@ class TokenizerInfo:
         # with its own, compilation takes a copy, one thread at a time.
         own, lock = copy.deepcopy(tokenizer), threading.Lock()
 
+        fast = getattr(own, "backend_tokenizer", None)
+        if fast is not None:
+            fast.encode_special_tokens = True
+            fast.no_padding()
+            fast.no_truncation()
+
         def encode_batch(texts: Sequence[str]) -> list[list[int]]:
             if not texts:
                 return []
             with lock:
+                if fast is not None:
+                    # Without the offsets and masks of the wrapper, a third of the time.
+                    return [found.ids for found in fast.encode_batch_fast(list(texts), add_special_tokens=False)]
                 encoded = own(list(texts), add_special_tokens=False, split_special_tokens=True)
             return [list(ids) for ids in encoded["input_ids"]]
 
@@ -66,10 +76,10 @@ class TokenizerInfo:
         GrammarError
             If the tokens do not spell ``text`` byte for byte.
         """
-        data = text.encode()
+        data, known = text.encode(), self.vocabulary.token_bytes
         spelled: list[bytes] = []
         for token in ids:
-            piece = self.vocabulary.token_bytes[token] if token < len(self.vocabulary.token_bytes) else None
+            piece = known[token] if token < len(known) else None
             if piece is None:
                 raise GrammarError(f"the tokenizer cannot spell {text!r} with ordinary tokens (it needs id {token})")
             spelled.append(piece)
@@ -77,8 +87,5 @@ class TokenizerInfo:
         lead = 1 if joined != data and joined == b" " + data else 0
         if joined[lead:] != data:
             raise GrammarError(f"the tokenizer changes {text!r} when it encodes it (normalisation); use other labels")
-        out, at = [0], -lead
-        for piece in spelled:
-            at += len(piece)
-            out.append(max(at, 0))
-        return out
+        ends = accumulate(map(len, spelled), initial=-lead)
+        return [max(at, 0) for at in ends] if lead else list(ends)

@@ -58,6 +58,7 @@ class Selection:
     decisions: list[Decision] = field(default_factory=list)
     passes: list[PassRecord] = field(default_factory=list)
     considered: tuple[Candidate, ...] = ()
+    expected_cached: int = 0
     ranking: SlotRanking | None = None
     stage: int = 0
     decoded_tokens: int = 0
@@ -161,6 +162,7 @@ class SelectEngine:
         self.prefixes.add(prompt)
         tokens, state = forced(compiled.automaton, compiled.automaton.start)
         selection = Selection(compiled, chosen, list(prompt), state, list(tokens), considered=considered)
+        selection.expected_cached = cached
         if isinstance(compiled.automaton, SlotAutomaton):
             selection.ranking = SlotRanking(compiled.automaton.place, chosen.width)
         return selection
@@ -270,6 +272,10 @@ class SelectEngine:
             n_rows, numbers = meta[KEY][0]
             evaluated = len(layout) if n_rows == len(layout.rows) else 0
             cached = int(meta.get("cached_tokens") or 0)
+            if not selection.passes and cached < selection.expected_cached // 2:
+                # Flushed or evicted since: what else is remembered is no better.
+                self.prefixes.clear()
+                self.prefixes.add(selection.prompt)
             self.cost.observe(Sample(len(base) + evaluated - cached, cached, n_rows, ms))
             selection.passes.append(PassRecord(len(selection.tokens) + evaluated, n_rows, cached, ms))
             if n_rows == len(layout.rows):

@@ -95,6 +95,7 @@ async def calibrate(replays: Annotated[int, Query(ge=0, le=1000)] = 0) -> Any:
         b_ms=model.b_ms,
         c_ms=model.c_ms,
         d_ms=model.d_ms,
+        wide_ms=model.wide_ms,
         passes=len(samples),
         error=errors[len(errors) // 2],
         parity=None if epsilon is None else epsilon.to_dict(),

@@ -197,6 +197,7 @@ class CalibrationModel(BaseModel):
     b_ms: float
     c_ms: float
     d_ms: float
+    wide_ms: float
     passes: int = Field(description="Passes that were timed.")
     error: float = Field(description="Median relative error of the fit on them.")
     parity: dict[str, Any] | None = Field(

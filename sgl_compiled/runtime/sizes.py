@@ -6,7 +6,6 @@ import threading
 from weakref import WeakKeyDictionary
 
 from sgl_compiled.errors import GrammarTooLargeError, RequestError
-from sgl_compiled.grammar.bounded import BoundedSpelling
 from sgl_compiled.grammar.compile import CompiledGrammar
 from sgl_compiled.grammar.layout import ROOT, Horizon, TreeLayout, actions_ahead, decisions_ahead, legal_ids, unfold
 from sgl_compiled.grammar.slots import SlotAutomaton
@@ -45,6 +44,7 @@ def pass_sizes(compiled: CompiledGrammar, plan: Plan, max_positions: int) -> tup
 
 def _measure(compiled: CompiledGrammar, plan: Plan, max_positions: int) -> tuple[PassSize, ...] | None:
     automaton = compiled.automaton
+    cut_off = compiled.grammar.max_tokens is not None
     state = automaton.start
     out: list[PassSize] = []
     path = 0
@@ -56,7 +56,7 @@ def _measure(compiled: CompiledGrammar, plan: Plan, max_positions: int) -> tuple
         if plan.name == "chunked":
             horizon = decisions_ahead(1)
         else:
-            if len(out) >= len(plan.passes) and out and not isinstance(automaton, BoundedSpelling):
+            if len(out) >= len(plan.passes) and out and not cut_off:
                 return tuple(out)
             horizon = actions_ahead(automaton, state, plan.actions(len(out)))
         try:
@@ -72,13 +72,13 @@ def _measure(compiled: CompiledGrammar, plan: Plan, max_positions: int) -> tuple
         out.append(PassSize(path, len(layout), len(layout.rows)))
         if plan.name == "chunked":
             path, state, ended = _typical(compiled, state, decisions=1)
-        elif isinstance(automaton, BoundedSpelling):
+        elif cut_off:
             path, state, ended = _typical(compiled, state, decisions=_decided(compiled, state, layout))
         else:
             path, state, ended = _typical(compiled, state, actions=plan.actions(len(out) - 1))
         if ended:
             return tuple(out)
-        if isinstance(automaton, BoundedSpelling) and len(out) == _MEASURED:
+        if cut_off and len(out) == _MEASURED:
             spent, left = automaton.start[1] - state[1], state[1]
             return (*out, *([out[-1]] * round(left / (spent / len(out)))))
 

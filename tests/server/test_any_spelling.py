@@ -108,23 +108,26 @@ def test_smollm2_against_outlines(smol: SGLangServer) -> None:
     check_random(smol, 8, seed=12)
 
 
-@pytest.mark.long
-def test_many_against_outlines_on_the_random_model(tiny: SGLangServer) -> None:
-    check_random(tiny, 500, seed=16)
+five_hundred = pytest.mark.parametrize("part", [pytest.param(part, marks=pytest.mark.long) for part in range(5)])
 
 
-@pytest.mark.long
-def test_many_against_outlines(smol: SGLangServer) -> None:
-    check_random(smol, 500, seed=13)
+@five_hundred
+def test_many_against_outlines_on_the_random_model(tiny: SGLangServer, part: int) -> None:
+    check_random(tiny, 100, seed=160 + part)
+
+
+@five_hundred
+def test_many_against_outlines(smol: SGLangServer, part: int) -> None:
+    check_random(smol, 100, seed=130 + part)
 
 
 def test_against_llguidance(guided: SGLangServer, tiny_path: Path) -> None:
     check_random(guided, 8, seed=14, theirs=forced_by_llguidance(tiny_path))
 
 
-@pytest.mark.long
-def test_many_against_llguidance(guided: SGLangServer, tiny_path: Path) -> None:
-    check_random(guided, 500, seed=17, theirs=forced_by_llguidance(tiny_path))
+@five_hundred
+def test_many_against_llguidance(guided: SGLangServer, tiny_path: Path, part: int) -> None:
+    check_random(guided, 100, seed=170 + part, theirs=forced_by_llguidance(tiny_path))
 
 
 @pytest.mark.parametrize("name", GRAMMARS)

@@ -37,13 +37,13 @@ def test_a_fork_by_hand(policy, seconds):
 @pytest.mark.parametrize("policy", ["off", "eager", "taper"])
 def test_all_jobs_end_and_memory_is_given_back(policy):
     jobs = make_jobs(WorkloadSpec("code", fanout=4), 3.0, 6.0, seed=3)
-    outcomes, log = simulate(jobs, make_policy(policy), RooflineCost(kv_tokens=40_000), Slo(), seed=3, drain_s=600.0)
+    outcomes, log = simulate(jobs, make_policy(policy), RooflineCost(kv_tokens=40_000), Slo(), seed=3)
     assert all(np.isfinite(outcome.finish_s) for outcome in outcomes)
     assert all(outcome.job.arrival_s <= outcome.first_s <= outcome.finish_s for outcome in outcomes)
     decoded = sum(log.rows)
     starts = sum(1 + (len(job.branches) + 1 if job.branches else 0) for job in jobs)
     assert decoded == sum(job.output for job in jobs) - starts
-    again, _ = simulate(jobs, make_policy(policy), RooflineCost(kv_tokens=40_000), Slo(), seed=3, drain_s=600.0)
+    again, _ = simulate(jobs, make_policy(policy), RooflineCost(kv_tokens=40_000), Slo(), seed=3)
     assert [o.finish_s for o in again] == [o.finish_s for o in outcomes]
 
 

@@ -104,7 +104,8 @@ def test_row() -> None:
     assert got.same_rounds == (1, 4)
     assert got.same_sets == (2, 4)
     assert (got.median_ms, got.mean_ms) == (10.0, 15.0)
-    assert got.saved is not None and got.saved[0] == pytest.approx(0.25)
+    # The fourth was asked something else.
+    assert got.saved is not None and got.saved[0] == pytest.approx(0.5)
     assert got.quality["AllEvidence@512"][0] == 0.25
     assert row(group, "serial").saved is None
 
@@ -121,10 +122,18 @@ def test_differences_name_line_and_margin() -> None:
     assert (only.line, only.number, only.mine.min_margin) == (4, 0, 0.25)
 
 
+def test_report_of_a_file_without_answers(tmp_path: Path) -> None:
+    path, out = tmp_path / "rag.jsonl", tmp_path / "docs" / "report.md"
+    path.write_text(run("r1").model_dump_json() + "\n")
+    out.parent.mkdir()
+    main([path], out)
+    assert "No answers yet." in out.read_text()
+
+
 def test_report_from_records_only(tmp_path: Path) -> None:
     path = tmp_path / "rag.jsonl"
     store = Store(path, run("r1"))
-    for number in range(3):
+    for number in range(10):
         store.add(question(number, "serial", [0, 1], ms=20.0, quality=True))
         store.add(question(number, "compiled", [0, 1], ms=10.0, quality=True))
         store.add(question(number, "free", None))
@@ -136,9 +145,9 @@ def test_report_from_records_only(tmp_path: Path) -> None:
     out.parent.mkdir()
     main([path], out)
     text = out.read_text()
-    assert "`compiled`: 3 of 3 questions exactly as serial decoding; 0 protocol errors" in text
+    assert "`compiled`: 10 of 10 questions exactly as serial decoding; 0 protocol errors" in text
     assert "No exceptions." in text
-    assert "| `free` | 3 | 3 | 0 of 3 |" in text
+    assert "| `free` | 10 | 10 | 0 of 10 |" in text
     assert "| `letters` | skipped: no letters |" in text
     assert "50 % [50, 50]" in text
     images = {image.name for image in (tmp_path / "docs" / "report").iterdir()}

@@ -10,6 +10,7 @@ forward passes and times can be compared.
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from typing import Annotated, Any
 
 import sglang as sgl
 import typer
+from menus import unique_names
 from papers import SAMPLE, Paper, Question, Section, load_papers
 from rich.table import Table
 from serving import console, serving
@@ -33,9 +35,10 @@ def choose_sections(s: Any, prompt: str, names: list[str], k: int) -> None:
     s += select_k("picked", names, k)
 
 
-def write_prompt(paper: Paper, question: Question, sections: list[Section]) -> str:
+def write_prompt(paper: Paper, question: Question, sections: list[Section], names: list[str]) -> str:
     """Return the prompt of one round: the question, and the open sections with their first words."""
-    lines = [f"{section.name}: {' '.join(section.text().split())[:160]}" for section in sections]
+    texts = [" ".join(section.text().split()) for section in sections]
+    lines = [f"{name}: {text[:160]}" for name, text in zip(names, texts, strict=True)]
     return (
         f"Paper: {paper.title}\nSections:\n- " + "\n- ".join(lines) + f"\nQuestion: {question.text}\n"
         "The sections that answer the question, most useful first, as a JSON list: "
@@ -58,18 +61,24 @@ class Round:
 
 def regex_of(names: list[str], k: int) -> str:
     """Return the regex of a JSON list of ``k`` names, for token-by-token decoding (it cannot say 'distinct')."""
-    one = '"(?:' + "|".join(re.escape(name) for name in names) + ')"'
+    one = "(?:" + "|".join(re.escape(json.dumps(name, ensure_ascii=False)) for name in names) + ")"
     return r"\[" + ", ".join([one] * k) + r"\]"
 
 
 def run_round(paper: Paper, question: Question, sections: list[Section], k: int, client: Client) -> Round:
     """Choose among ``sections`` by compiled control, by its serial reference, and by a regex."""
-    names = [section.name for section in sections]
-    prompt = write_prompt(paper, question, sections)
+    # Two sections may have subsections of one name; labels must differ.
+    names = unique_names(section.name for section in sections)
+    prompt = write_prompt(paper, question, sections, names)
+    pattern = regex_of(names, k)
     backend = sgl.global_config.default_backend
-    # All three find the prompt in the radix cache.
+    # All three find the prompt in the radix cache and their grammar compiled. Decoding looks no further than the
+    # prompt, so that it does not matter to the other two what the first one chose.
     backend.flush_cache()
     client.select_k(prompt, names, 1, plan="chunked")
+    client.select_k("-", names, k)
+    client.select_k("-", names, k, plan="serial")
+    regex_decode(backend, "-", pattern, max_tokens=1)
     start = time.perf_counter()
     state = choose_sections.run(prompt=prompt, names=names, k=k)
     picked = state["picked"]
@@ -80,22 +89,22 @@ def run_round(paper: Paper, question: Question, sections: list[Section], k: int,
     serial = client.select_k(prompt, names, k, plan="serial")
     serial_s = time.perf_counter() - start
     start = time.perf_counter()
-    text, info = regex_decode(backend, prompt, regex_of(names, k))
+    text, info = regex_decode(backend, prompt, pattern)
     return Round(
         names, meta, compiled_s, serial, serial_s, text, time.perf_counter() - start, int(info["completion_tokens"])
     )
 
 
 @sgl.function  # type: ignore[untyped-decorator]
-def spell(s: Any, prompt: str, regex: str) -> None:
+def spell(s: Any, prompt: str, regex: str, max_tokens: int) -> None:
     """Spell the choice token by token under a regex."""
     s += prompt
-    s += sgl.gen("answer", regex=regex, max_tokens=200, temperature=0)
+    s += sgl.gen("answer", regex=regex, max_tokens=max_tokens, temperature=0)
 
 
-def regex_decode(backend: Any, prompt: str, regex: str) -> tuple[str, dict[str, Any]]:
+def regex_decode(backend: Any, prompt: str, regex: str, max_tokens: int = 200) -> tuple[str, dict[str, Any]]:
     """Return what ``gen(regex=...)`` writes, and its meta information."""
-    state = spell.run(prompt=prompt, regex=regex, backend=backend)
+    state = spell.run(prompt=prompt, regex=regex, max_tokens=max_tokens, backend=backend)
     return state["answer"], state.get_meta_info("answer")
 
 
@@ -108,8 +117,6 @@ def descend(paper: Paper, question: Question, k: int, client: Client) -> Iterato
         yield step
         chosen = [level[index] for index in step.compiled["indices"]]
         level = [child for section in chosen for child in section.children]
-        # Two sections may have subsections of one name; the choice must be readable.
-        level = list({section.name: section for section in level}.values())
 
 
 def show(step: Round, number: int) -> None:

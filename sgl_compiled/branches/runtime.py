@@ -48,7 +48,10 @@ class BranchRuntime:
     predictor : StepTimePredictor
         Learns from every turn of the loop while some request is grouped.
     overlap : bool
-        The overlap scheduler is on: a turn lasts as long as the work of the turn before it.
+        The overlap scheduler is on: a step is prepared before the results of the one before it are known.
+    behind : bool
+        The device also works behind the loop, so that a turn lasts as long as the work of the turn before it; on a CPU
+        a turn does its own work, overlap scheduler or not.
     leader : bool
         This rank reads the clock and decides.
     agree : callable or None
@@ -61,12 +64,14 @@ class BranchRuntime:
         predictor: StepTimePredictor,
         telemetry: Telemetry,
         overlap: bool = True,
+        behind: bool = True,
         leader: bool = True,
         agree: Agree | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.settings, self.predictor, self.telemetry = settings, predictor, telemetry
-        self.overlap, self.leader, self.agree, self.clock = overlap, leader, agree, clock
+        self.overlap, self.behind = overlap, behind
+        self.leader, self.agree, self.clock = leader, agree, clock
         self.policy: Policy = make_policy(settings.policy)
         self.table = GroupTable()
         self.parked: Any = None
@@ -155,7 +160,7 @@ class BranchRuntime:
         now_s = self.clock()
         launched = _launched(batch)
         launched.record, self._record = self._record if launched.decode else None, None
-        measured = self._before if self.overlap else launched
+        measured = self._before if self.behind else launched
         if self._turn_s is not None and measured is not None:
             self._learn(measured, now_s - self._turn_s)
         self._turn_s, self._before = now_s, launched

@@ -64,6 +64,7 @@ def _make_runtime(scheduler: Any) -> BranchRuntime:
         StepTimePredictor(capture_sizes=graphs),
         Telemetry(settings.trace if leader else None, metrics=leader and args.enable_metrics),
         overlap=scheduler.enable_overlap,
+        behind=scheduler.enable_overlap and scheduler.device != "cpu",
         leader=leader,
         agree=None if scheduler.ps.tp_size == 1 else lambda run: broadcast_decision(run, scheduler.tp_cpu_group),
     )

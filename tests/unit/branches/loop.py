@@ -78,6 +78,7 @@ class Loop:
             StepTimePredictor(),
             Telemetry(),
             overlap=False,
+            behind=False,
             clock=clock or (lambda: self.now),
             **kwargs,
         )

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import random
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 pytest.importorskip("sglang")
+
+from sgl_compiled.branches.runtime import BranchRuntime
+from sgl_compiled.branches.slo import BranchSettings
+from sgl_compiled.branches.telemetry import Telemetry
 
 from .loop import Batch, Loop, Req, seam
 
@@ -243,3 +249,18 @@ def test_control_request_changes_the_policy_and_leaves_the_rest():
     seam.process_input_requests(loop, [wrong])
     assert loop.runtime.policy.name == "cap:7"
     assert wrong.server_args == {seam.POLICY_KEY: "best"}
+
+
+@pytest.mark.parametrize(("behind", "learnt"), [(False, [(3, 1.0), (4, 2.0)]), (True, [(2, 1.0), (3, 2.0)])])
+def test_a_turn_is_learnt_for_the_batch_whose_work_it_waited_for(behind: bool, learnt: list[tuple[int, float]]) -> None:
+    """On a CPU its own; on a GPU under the overlap scheduler the one before it."""
+    times, seen = iter([0.0, 1.0, 3.0]), []
+    predictor = SimpleNamespace(observe=lambda features, elapsed_s: seen.append((features.batch, elapsed_s)) or 0.0)
+    runtime = BranchRuntime(
+        BranchSettings("taper"), predictor, Telemetry(), behind=behind, clock=lambda: next(times)
+    )
+    runtime.active = True
+    for rows in (2, 3, 4):
+        decode = SimpleNamespace(is_extend=lambda: False)
+        runtime.turn(SimpleNamespace(reqs=[None] * rows, forward_mode=decode, seq_lens_cpu=np.full(rows, 10)))
+    assert seen == learnt

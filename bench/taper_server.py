@@ -102,7 +102,7 @@ def arrivals(load_rps: float, horizon_s: float, seed: int, words: int) -> list[A
 
 async def serve(url: str, plan: list[Arrival], tpot_s: float, tag: str) -> list[tuple[bool, float, list[list[int]]]]:
     """Send the plan; for each arrival whether it met its target, its time a token, and its output ids."""
-    limits = httpx.Limits(max_connections=None)
+    limits = httpx.Limits(max_connections=None, keepalive_expiry=2.0)
     async with httpx.AsyncClient(base_url=url, timeout=600, trust_env=False, limits=limits) as client:
         begun = time.perf_counter()
 

@@ -57,6 +57,10 @@ def request_body(
     return {key: value for key, value in body.items() if value is not None}
 
 
+_LIMITS = httpx.Limits(keepalive_expiry=2.0)
+"""SGLang closes a connection that was idle for five seconds; one taken up again just then would fail."""
+
+
 def _read(response: httpx.Response) -> SelectResponse:
     if response.status_code == httpx.codes.OK:
         return SelectResponse.model_validate_json(response.content)
@@ -83,7 +87,9 @@ class Client:
     """
 
     def __init__(self, base_url: str, api_key: str | None = None, timeout_s: float = 600.0) -> None:
-        self._http = httpx.Client(base_url=base_url, headers=_headers(api_key), timeout=timeout_s, trust_env=False)
+        self._http = httpx.Client(
+            base_url=base_url, headers=_headers(api_key), timeout=timeout_s, trust_env=False, limits=_LIMITS
+        )
 
     def select_k(
         self, prompt: str | Sequence[int] | None = None, labels: Sequence[str] | None = None, k: int = 1, **options: Any
@@ -131,7 +137,9 @@ class AsyncClient:
     """Asynchronous client; parameters as in :class:`Client`."""
 
     def __init__(self, base_url: str, api_key: str | None = None, timeout_s: float = 600.0) -> None:
-        self._http = httpx.AsyncClient(base_url=base_url, headers=_headers(api_key), timeout=timeout_s, trust_env=False)
+        self._http = httpx.AsyncClient(
+            base_url=base_url, headers=_headers(api_key), timeout=timeout_s, trust_env=False, limits=_LIMITS
+        )
 
     async def select_k(
         self, prompt: str | Sequence[int] | None = None, labels: Sequence[str] | None = None, k: int = 1, **options: Any

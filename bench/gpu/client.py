@@ -20,7 +20,7 @@ class BenchClient:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        limits = httpx.Limits(max_connections=None)
+        limits = httpx.Limits(max_connections=None, keepalive_expiry=2.0)
         self._http = httpx.AsyncClient(base_url=url, timeout=300, trust_env=False, limits=limits)
         self._select = AsyncClient(url, timeout_s=300)
 

@@ -73,9 +73,13 @@ def calibrate(
     with console.status("Timing passes"):
         query = {"replays": replays}
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-        response = httpx.post(
-            url + "/v1/select_k/calibrate", params=query, headers=headers, timeout=3600, trust_env=False
-        )
+        try:
+            response = httpx.post(
+                url + "/v1/select_k/calibrate", params=query, headers=headers, timeout=3600, trust_env=False
+            )
+        except httpx.TransportError as error:
+            console.print(f"[red]no server answers at {url} ({error}); start one, or pass its address with --url")
+            raise typer.Exit(1) from None
     if response.status_code != httpx.codes.OK:
         console.print(f"[red]{url} answered {response.status_code}: {response.text[:300]}")
         raise typer.Exit(1)

@@ -31,6 +31,8 @@ CPU_SIZES = Sizes(
     prompts=(60, 200), extends=(1, 24), picks=(2, 3), clients=(1, 3), repeats=2, decode_tokens=8, labels=8
 )
 GPU_ARGS = ("--mem-fraction-static", "0.6", "--cuda-graph-backend-prefill", "disabled")
+EXACT_OPTIONS = {"page16": ("--page-size", "16"), "graphs": ("--cuda-graph-backend-prefill", "breakable")}
+"""What an exactness variant adds to its attention backend; prefill graphs are SGLang's default."""
 
 Work = Callable[[BenchClient], Awaitable[Any]]
 
@@ -149,8 +151,8 @@ class Bench:
             return run
 
         for variant in variants:
-            backend, _, page = variant.partition("-page")
-            extra = ("--page-size", page) if page else ()
+            backend, *options = variant.split("-")
+            extra = tuple(part for option in options for part in EXACT_OPTIONS[option])
             self.serve(f"exactness-{variant}", "exact", {"rows": work(variant)}, extra=extra, attention=backend)
 
     def speed(self) -> None:
@@ -215,7 +217,7 @@ def main(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Everything on a CPU, with a tiny model.")] = False,
     stages: Annotated[str, typer.Option(help="Comma-separated.")] = ",".join(STAGES),
     variants: Annotated[str, typer.Option(help="Attention backends of the exactness stage.")] = "flashinfer,"
-    "flashinfer-page16,triton",
+    "flashinfer-page16-graphs,triton",
     limit_s: Annotated[float, typer.Option(help="Hard limit of each piece of work, in seconds.")] = 120.0,
     start_s: Annotated[float, typer.Option(help="Hard limit of a server's start, in seconds.")] = 240.0,
     total_s: Annotated[float, typer.Option(help="No stage starts after so many seconds.")] = 540.0,

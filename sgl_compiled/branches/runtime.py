@@ -77,7 +77,7 @@ class BranchRuntime:
         self.parked: Any = None
         self.active = False
         self._steps = 0
-        self._swept_s = float("-inf")
+        self._swept_s = self._marked_s = float("-inf")
         self._turn_s: float | None = None
         self._before: _Launched | None = None
         self._record: StepRecord | None = None
@@ -90,11 +90,17 @@ class BranchRuntime:
 
     def grouped(self, reqs: Sequence[Any]) -> bool:
         """Tell whether some group has two rows among `reqs`."""
+        tagged = [req for req in reqs if tag_of(req.sampling_params.custom_params) is not None]
+        if not tagged:
+            return False
+        now_s = self.clock()
+        if now_s - self._marked_s > _SWEEP_S:
+            # A row that decodes by itself for long still belongs to its group.
+            self._marked_s = now_s
+            for req in tagged:
+                self.row_of(req).group.seen_s = now_s
         seen: set[str] = set()
-        for req in reqs:
-            raw = tag_of(req.sampling_params.custom_params)
-            if raw is None:
-                continue
+        for req in tagged:
             key = self.row_of(req).group.key
             if key is not None and key in seen:
                 return True

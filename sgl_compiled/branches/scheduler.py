@@ -57,7 +57,9 @@ def runtime_of(scheduler: Any) -> BranchRuntime:
 
 def _make_runtime(scheduler: Any) -> BranchRuntime:
     args, settings = scheduler.server_args, _settings()
-    graphs = () if args.disable_cuda_graph or scheduler.device != "cuda" else tuple(sorted(args.cuda_graph_bs or ()))
+    decode = args.cuda_graph_config.decode
+    captured = scheduler.device == "cuda" and decode.backend != "disabled"
+    graphs = tuple(sorted(decode.bs or ())) if captured else ()
     leader = scheduler.ps.tp_rank == 0
     runtime = BranchRuntime(
         settings,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -81,17 +81,29 @@ class Sample:
     ms: float
 
 
-def fit(samples: Iterable[Sample]) -> CostModel:
+def fit(samples: Iterable[Sample], floor_ms: float = 0.0, hidden: Callable[[Sample], bool] | None = None) -> CostModel:
     """Fit ``a``, ``b``, ``c``, ``d`` and ``wide`` by non-negative least squares on relative errors.
 
     Relative errors keep a few long prefills from drowning the short passes that plans are made of.
+
+    Parameters
+    ----------
+    samples : iterable of Sample
+        At least four.
+    floor_ms : float
+        Time to read the weights, which no fit of these can tell from ``a``.
+    hidden : callable, optional
+        Whether that time hides a sample's tokens and rows; such samples say nothing about ``b`` and ``d``.
     """
     data = list(samples)
     assert len(data) >= 4
-    matrix = np.array([[1.0, s.tokens, s.tokens * (s.prefix + s.tokens / 2), s.rows, s.tokens > 1] for s in data])
+    seen = np.array([hidden is None or not hidden(s) for s in data], dtype=np.float64)
+    tokens, rows = np.array([s.tokens for s in data]), np.array([s.rows for s in data])
+    attended = tokens * (np.array([s.prefix for s in data]) + tokens / 2)
+    matrix = np.column_stack([np.ones(len(data)), seen * tokens, attended, seen * rows, tokens > 1])
     times = np.array([s.ms for s in data])
-    solution, _ = nnls(matrix / times[:, None], np.ones(len(data)))
-    return CostModel(*(float(value) for value in solution))
+    solution, _ = nnls(matrix / times[:, None], np.maximum(times - (1 - seen) * floor_ms, 0.0) / times)
+    return CostModel(*(float(value) for value in solution), floor_ms=floor_ms)
 
 
 class OnlineCost:
@@ -117,9 +129,17 @@ class OnlineCost:
         if self._seen % self._refit_every == 0:
             expected = [self._initial.pass_ms(s.tokens, s.prefix, s.rows) for s in self._samples]
             pace = float(np.median([s.ms / ms for s, ms in zip(self._samples, expected, strict=True)]))
-            anchors = [Sample(*shape, pace * self._initial.pass_ms(*shape)) for shape in _ANCHORS]
-            self.model = fit([*self._samples, *anchors])
+            shapes = [*_ANCHORS, *(_WIDE_ANCHORS if self._initial.floor_ms else ())]
+            anchors = [Sample(*shape, pace * self._initial.pass_ms(*shape)) for shape in shapes]
+            self.model = fit([*self._samples, *anchors], pace * self._initial.floor_ms, self._hidden)
 
+    def _hidden(self, sample: Sample) -> bool:
+        initial = self._initial
+        return initial.b_ms * sample.tokens + initial.d_ms * sample.rows < initial.floor_ms
+
+
+_WIDE_ANCHORS = [(tokens, prefix, 8) for tokens in (1_024, 4_096) for prefix in (64, 1_024)]
+"""Passes that the reading of the weights does not hide."""
 
 _ANCHORS = [(tokens, prefix, rows) for tokens in (1, 16, 64) for prefix in (64, 1_024) for rows in (1, 8, 48)]
 """Tokens, prefix and rows of the initial model's passes that every fit sees."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["CHUNKED", "SERIAL", "Plan", "composition", "compositions", "fixed_plan", "narrowed"]
+__all__ = ["CHUNKED", "SERIAL", "Plan", "composition", "compositions", "even_compositions", "fixed_plan", "narrowed"]
 
 PlanName = Literal["auto", "root+probe", "chunked", "serial"]
 
@@ -57,8 +57,8 @@ def narrowed(plan: Plan, width: int) -> Plan | None:
     return composition(plan.passes, width) if ranked else None
 
 
-def compositions(actions: int, max_passes: int) -> Iterator[Plan]:
-    """Every way to resolve ``actions`` actions in at most ``max_passes`` passes."""
+def compositions(actions: int) -> Iterator[Plan]:
+    """Yield every way to resolve ``actions`` actions, those with few passes first."""
 
     def split(left: int, passes: int) -> Iterator[tuple[int, ...]]:
         if passes == 1:
@@ -68,8 +68,20 @@ def compositions(actions: int, max_passes: int) -> Iterator[Plan]:
             for rest in split(left - first, passes - 1):
                 yield (first, *rest)
 
-    for passes in range(1, min(actions, max_passes) + 1):
+    for passes in range(1, actions + 1):
         yield from map(composition, split(actions, passes))
+
+
+def even_compositions(actions: int, most: int) -> Iterator[Plan]:
+    """Yield the ways to resolve ``actions`` actions in passes of up to ``most`` of them, and in a single one.
+
+    All passes are of one size but the last, which takes what is left, and possibly the first, which takes one action.
+    """
+    yield composition((actions,))
+    for first in (0, 1):
+        for size in range(1 + first, most + 1):
+            whole, rest = divmod(actions - first, size)
+            yield composition((1,) * first + (size,) * whole + (rest,) * (rest > 0))
 
 
 def fixed_plan(name: str, actions: int) -> Plan:

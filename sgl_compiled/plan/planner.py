@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from sgl_compiled.plan.cost import CostModel
 from sgl_compiled.plan.memory import RankMemory
-from sgl_compiled.plan.passes import CHUNKED, Plan, compositions, narrowed
+from sgl_compiled.plan.passes import CHUNKED, Plan, compositions, even_compositions, narrowed
 
 __all__ = ["Candidate", "PassSize", "choose", "predict"]
 
-MAX_PASSES = 8
-MAX_PLANS = 128
+EVERY = 8
+"""Actions up to which every composition is considered, 128 of them; beyond it the even ones."""
 WIDTHS = (2, 4, 8)
 
 
@@ -101,9 +101,7 @@ def choose(
 
 def _plans(actions: int, narrow: bool) -> Iterator[Plan]:
     yield CHUNKED
-    for count, plan in enumerate(compositions(actions, MAX_PASSES)):
-        if count == MAX_PLANS:
-            return
+    for plan in compositions(actions) if actions <= EVERY else even_compositions(actions, EVERY):
         yield plan
         for width in WIDTHS if narrow else ():
             thin = narrowed(plan, width)

@@ -15,6 +15,7 @@ from sgl_compiled.runtime.forward import tree_batch_of
 __all__ = ["call_begin_forward", "can_run_graph", "init_forward_metadata"]
 
 _MASK = "_sgl_compiled_mask"
+_READY = "_sgl_compiled_ready"
 
 
 def init_forward_metadata(original: Callable[..., None], self: Any, forward_batch: Any) -> None:
@@ -22,6 +23,10 @@ def init_forward_metadata(original: Callable[..., None], self: Any, forward_batc
 
     The usual plan has a ragged part for new tokens, which takes no mask.
     """
+    if not getattr(self, _READY, False):
+        # With SGLang's own warm-up request.
+        ready_packing(forward_batch.seq_lens.device)
+        setattr(self, _READY, True)
     trees = tree_batch_of(forward_batch)
     if trees is None or not trees.has_branches:
         return original(self, forward_batch)
@@ -35,6 +40,30 @@ def init_forward_metadata(original: Callable[..., None], self: Any, forward_batc
     finally:
         self.use_paged = use_paged
         delattr(updater, _MASK)
+
+
+def ready_packing(device: Any) -> None:
+    """Have FlashInfer build or load its mask packing, which nothing else of SGLang uses, before a request waits for it.
+
+    Raises
+    ------
+    RuntimeError
+        It cannot be built here.
+    """
+    if device.type != "cuda":
+        return
+    import torch
+    from flashinfer.quantization import segment_packbits
+
+    try:
+        segment_packbits(
+            torch.ones(8, dtype=torch.bool, device=device), torch.tensor([0, 8], dtype=torch.int32, device=device)
+        )
+    except Exception as error:
+        raise RuntimeError(
+            f"FlashInfer cannot build the kernel that packs tree masks ({error}): install flashinfer-jit-cache or "
+            "nvcc, serve with --attention-backend triton, or switch the plugin off with SGLANG_PLUGINS=__none__"
+        ) from error
 
 
 def call_begin_forward(

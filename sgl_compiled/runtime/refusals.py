@@ -15,8 +15,9 @@ OFF = "or switch the plugin off with SGLANG_PLUGINS=__none__"
 
 def check_server_args(result: Any, self: Any, *_: Any, **__: Any) -> None:
     """Stop a server that could not keep its promises: AFTER ``ServerArgs.check_server_args``."""
-    config = self.get_model_config().hf_config
-    reasons = [*server_reasons(self), *kv_cache_reasons(self, config), *model_reasons(config)]
+    model = self.get_model_config()
+    config = model.hf_config
+    reasons = [*server_reasons(self), *kv_cache_reasons(self, config), *model_reasons(config, model.hf_text_config)]
     if reasons:
         sys.exit("sgl_compiled cannot run with this server:\n  - " + "\n  - ".join(reasons))
 
@@ -42,6 +43,11 @@ def server_reasons(args: Any) -> Iterator[str]:
         yield f"speculative decoding changes what an extend computes: drop --speculative-algorithm, {OFF}"
     if args.enable_mis:
         yield f"multi-item scoring replaces the masks of every prefill: drop --enable-mis, {OFF}"
+    if args.dp_size > 1:
+        yield (
+            "replicas do not share a radix cache, and the passes of one choice would go to different ones: run a "
+            f"server for each behind a router and drop --data-parallel-size, {OFF}"
+        )
     if args.enable_dp_attention:
         yield f"DP attention pads and splits extends across ranks: drop --enable-dp-attention, {OFF}"
     if args.tokenizer_worker_num > 1:
@@ -66,20 +72,34 @@ def server_reasons(args: Any) -> Iterator[str]:
             "a radix cache other than SGLang's own could keep a tree as if it were a text: drop --enable-lmcache and "
             f"--radix-cache-backend, {OFF}"
         )
+    adapted = set(args.lora_target_modules or ())
+    if (args.enable_lora or args.lora_paths) and (not adapted or adapted & {"all", "lm_head"}):
+        yield (
+            "an adapter of the head expects one row a request, and probes read several: pass --lora-target-modules "
+            f"without lm_head, {OFF}"
+        )
     if args.skip_tokenizer_init:
         yield f"grammars need the tokenizer: drop --skip-tokenizer-init, {OFF}"
 
 
-def model_reasons(config: Any) -> Iterator[str]:
-    """Yield a sentence for each property of the model that a tree mask cannot handle."""
+def model_reasons(config: Any, text: Any) -> Iterator[str]:
+    """Yield a sentence for each property of the model that a tree mask cannot handle.
+
+    Parameters
+    ----------
+    config, text : PretrainedConfig
+        SGLang's ``ModelConfig.hf_config`` and ``hf_text_config``, the same where the model takes text only.
+    """
     name = (getattr(config, "architectures", None) or ["this model"])[0]
-    text = getattr(config, "text_config", None) or config
     layers = set(getattr(text, "layer_types", None) or ())
     sliding = getattr(text, "sliding_window", None)
     if "sliding_attention" in layers or (sliding and getattr(text, "use_sliding_window", not layers)):
         yield f"{name} has sliding-window attention, which a tree mask does not cover yet: serve another model, {OFF}"
-    recurrent = {kind for kind in layers if "linear" in kind or "mamba" in kind or "recurrent" in kind}
-    if recurrent or getattr(text, "layers_block_type", None) or "mamba" in str(getattr(text, "model_type", "")):
+    # Kinds of layers have many names (conv, jet, mamba, ...); SGLang's hybrid configs say which keep a state.
+    stateful = any(hasattr(type(text), known) for known in ("linear_layer_ids", "mamba2_cache_params"))
+    local = layers - {"full_attention", "attention", "sliding_attention", "chunked_attention"}
+    blocks = getattr(text, "layers_block_type", None)
+    if stateful or local or blocks or "mamba" in str(getattr(text, "model_type", "")):
         yield f"{name} has recurrent layers, whose state no mask can isolate: serve another model, {OFF}"
     if "chunked_attention" in layers:
         yield f"{name} attends in chunks, which a tree mask does not cover: serve another model, {OFF}"
@@ -87,7 +107,8 @@ def model_reasons(config: Any) -> Iterator[str]:
         yield f"{name} has latent attention (MLA), whose kernels take no tree mask here: serve another model, {OFF}"
     if getattr(config, "is_encoder_decoder", False):
         yield f"{name} attends to an encoder, whose masks are not those of a tree: serve a decoder model, {OFF}"
-    if getattr(config, "vision_config", None) is not None:
+    scaling = {**(getattr(text, "rope_scaling", None) or {}), **(getattr(text, "rope_parameters", None) or {})}
+    if getattr(config, "vision_config", None) is not None or "mrope_section" in scaling:
         yield f"{name} takes images, whose positions are not those of text: serve a text model, {OFF}"
 
 

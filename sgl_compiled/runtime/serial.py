@@ -62,20 +62,18 @@ class _Style:
 
     def __init__(self, backend: Any) -> None:
         self.name = type(backend).__name__
+        self.width: int | None = None
         if self.name == "OutlinesGrammarBackend":
-            from sglang.srt.constrained.outlines_backend import OutlinesGrammar as native
-
-            self.width: int | None = None
+            from sglang.srt.constrained.outlines_backend import OutlinesGrammar as masks
         elif self.name == "GuidanceBackend":
-            from sglang.srt.constrained.llguidance_backend import GuidanceGrammar as native
+            from sglang.srt.constrained.llguidance_backend import GuidanceGrammar as masks
 
             self.width = int(backend.llguidance_tokenizer.vocab_size)
         else:
-            from sglang.srt.constrained.xgrammar_backend import XGrammarGrammar as native
-
-            self.width = None
+            # Its grammar's own function is no static one.
+            from sglang.srt.constrained.xgrammar_backend import XGrammarGrammarBackend as masks
         self.bool_mask = self.name == "OutlinesGrammarBackend"
-        self.native = native
+        self.masks = masks
 
     def allocate(self, vocab_size: int, batch_size: int, device: Any) -> torch.Tensor:
         if self.bool_mask:
@@ -112,8 +110,8 @@ class TrieGrammar(BaseGrammarObject):  # type: ignore[misc]
         self._style = style
         self._trail: list[Any] = [compiled.automaton.start]
         # SGLang applies the mask through the first grammar's own function, expected to be static.
-        self.apply_vocab_mask = style.native.apply_vocab_mask
-        self.move_vocab_mask = style.native.move_vocab_mask
+        self.apply_vocab_mask = style.masks.apply_vocab_mask
+        self.move_vocab_mask = style.masks.move_vocab_mask
 
     def accept_token(self, token: int) -> None:
         """Advance by one token; a stop id ends the answer."""

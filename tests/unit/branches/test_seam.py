@@ -210,6 +210,37 @@ def test_half_an_hour_of_random_faults(policy):
     assert not loop.runtime.table.groups
 
 
+def test_a_group_whose_only_row_decodes_for_long_is_kept() -> None:
+    loop = Loop("taper")
+    loop.running_batch = Batch(group("a", 1, 10**6))
+    first = loop.runtime.row_of(loop.running_batch.reqs[0]).group
+    for _ in range(25):
+        loop.now += 59.0
+        loop.turn()
+        loop.runtime.row_of(Req("other", 5))
+    late = Req("a-1", 20, {"id": "a", "branch": 1})
+    assert loop.runtime.row_of(late).group is first
+
+
+@pytest.mark.parametrize(
+    ("device", "backend", "sizes"), [("cuda", "full", (1, 2, 8)), ("cuda", "disabled", ()), ("cpu", "full", ())]
+)
+def test_step_times_know_the_captured_batch_sizes(device: str, backend: str, sizes: tuple[int, ...]) -> None:
+    from sglang.srt.model_executor.cuda_graph_config import default_cuda_graph_config
+
+    graphs = default_cuda_graph_config()
+    graphs.decode.backend, graphs.decode.bs = backend, [8, 1, 2]
+    scheduler = SimpleNamespace(
+        server_args=SimpleNamespace(cuda_graph_config=graphs, enable_metrics=False),
+        device=device,
+        enable_overlap=True,
+        ps=SimpleNamespace(tp_rank=0, tp_size=1),
+    )
+    runtime = seam._make_runtime(scheduler)
+    assert runtime.predictor.capture_sizes == sizes
+    assert runtime.behind == (device == "cuda")
+
+
 class Prompted:
     """Sampling parameters as GenerateReqInput holds them after normalisation."""
 
@@ -256,9 +287,7 @@ def test_a_turn_is_learnt_for_the_batch_whose_work_it_waited_for(behind: bool, l
     """On a CPU its own; on a GPU under the overlap scheduler the one before it."""
     times, seen = iter([0.0, 1.0, 3.0]), []
     predictor = SimpleNamespace(observe=lambda features, elapsed_s: seen.append((features.batch, elapsed_s)) or 0.0)
-    runtime = BranchRuntime(
-        BranchSettings("taper"), predictor, Telemetry(), behind=behind, clock=lambda: next(times)
-    )
+    runtime = BranchRuntime(BranchSettings("taper"), predictor, Telemetry(), behind=behind, clock=lambda: next(times))
     runtime.active = True
     for rows in (2, 3, 4):
         decode = SimpleNamespace(is_extend=lambda: False)

@@ -10,14 +10,16 @@ from hypothesis import strategies as st
 from sgl_compiled.plan.cost import CostModel, OnlineCost, Sample, fit
 from sgl_compiled.plan.memory import PrefixMemory, RankMemory
 from sgl_compiled.plan.narrow import SlotRanking
-from sgl_compiled.plan.passes import CHUNKED, Plan, compositions, fixed_plan
+from sgl_compiled.plan.passes import CHUNKED, Plan, compositions, even_compositions, fixed_plan
 from sgl_compiled.plan.planner import PassSize, choose, predict
 
 
 def test_compositions() -> None:
-    assert [plan.passes for plan in compositions(3, 3)] == [(3,), (1, 2), (2, 1), (1, 1, 1)]
-    assert len(list(compositions(6, 6))) == 2**5
-    assert all(len(plan.passes) <= 2 for plan in compositions(6, 2))
+    assert [plan.passes for plan in compositions(3)] == [(3,), (1, 2), (2, 1), (1, 1, 1)]
+    assert len(list(compositions(6))) == 2**5
+    many = [plan.passes for plan in even_compositions(10, 4)]
+    assert (10,) in many and (2,) * 5 in many and (3, 3, 3, 1) in many and (1, 2, 2, 2, 2, 1) in many
+    assert all(sum(passes) == 10 for passes in many)
 
 
 @pytest.mark.parametrize(
@@ -67,6 +69,15 @@ def test_h200_plans_lookahead_two_two_at_four_slots() -> None:
     assert times["chunked"] / best.ms >= 1.6
     paper = predict(paper_sizes(Plan("root+probe", (1, 3))), h200, cached=1_399, fresh=1)
     assert paper > times["chunked"]
+
+
+def test_h200_plans_pairs_at_ten_slots() -> None:
+    """Beyond eight actions not every composition is looked at; what is good there still is."""
+    h200 = CostModel(a_ms=2.0, b_ms=0.02, floor_ms=3.5)
+    best, considered = choose(10, lambda plan: paper_sizes(plan, n=10), h200, cached=1_399, fresh=1)
+    assert best.plan.passes == (2,) * 5
+    (chunked,) = (candidate for candidate in considered if candidate.plan is CHUNKED)
+    assert chunked.ms > 1.6 * best.ms
 
 
 def test_under_load_width_is_not_free() -> None:
@@ -121,6 +132,16 @@ def test_online_cost_of_passes_that_are_all_alike_keeps_the_shape() -> None:
         online.observe(Sample(60, 1_000, 1, 2 * initial.pass_ms(60, 1_000)))
     for shape in ((60, 1_000, 1), (1, 500, 1), (30, 500, 20)):
         assert online.model.pass_ms(*shape) == pytest.approx(2 * initial.pass_ms(*shape), rel=0.05)
+
+
+def test_online_cost_keeps_the_floor() -> None:
+    """Passes that the reading of the weights hides do not make wide ones free, however many are seen."""
+    initial = CostModel(a_ms=2.0, b_ms=0.02, floor_ms=3.5)
+    online = OnlineCost(initial)
+    for _ in range(320):
+        online.observe(Sample(60, 1_400, 20, 1.2 * initial.pass_ms(60, 1_400, 20)))
+    for shape in ((60, 1_400, 20), (1, 1_400, 1), (3_000, 1_400, 362)):
+        assert online.model.pass_ms(*shape) == pytest.approx(1.2 * initial.pass_ms(*shape), rel=0.05)
 
 
 def test_online_cost_tells_passes_from_rows() -> None:

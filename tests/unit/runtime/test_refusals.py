@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import warnings
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +20,7 @@ DEFAULTS: dict[str, Any] = {
     "kv_cache_dtype": "auto",
     "speculative_algorithm": None,
     "enable_mis": False,
+    "dp_size": 1,
     "enable_dp_attention": False,
     "tokenizer_worker_num": 1,
     "pp_size": 1,
@@ -33,6 +35,9 @@ DEFAULTS: dict[str, Any] = {
     "dllm_algorithm": None,
     "enable_lmcache": False,
     "radix_cache_backend": None,
+    "enable_lora": None,
+    "lora_paths": None,
+    "lora_target_modules": None,
 }
 CPU = {"device": "cpu", "attention_backend": "torch_native", "grammar_backend": "outlines"}
 
@@ -68,6 +73,9 @@ REFUSED = [
     ({"dllm_algorithm": "LowConfidence"}, "--dllm-algorithm"),
     ({"enable_lmcache": True}, "--enable-lmcache"),
     ({"radix_cache_backend": "other"}, "--radix-cache-backend"),
+    ({"dp_size": 2}, "--data-parallel-size"),
+    ({"enable_lora": True}, "--lora-target-modules"),
+    ({"lora_paths": ["a=b"], "lora_target_modules": {"q_proj", "lm_head"}}, "--lora-target-modules"),
 ]
 
 
@@ -85,6 +93,7 @@ def test_server_arguments_are_refused_by_name(changes: dict[str, Any], named: st
         {**CPU, "grammar_backend": "llguidance"},
         {**CPU, "grammar_backend": None},
         {"attention_backend": "triton"},
+        {"enable_lora": True, "lora_target_modules": {"q_proj"}},
         {"attention_backend": "fa3", "prefill_attention_backend": "flashinfer"},
     ],
     ids=str,
@@ -124,6 +133,8 @@ MODELS: list[tuple[dict[str, Any], str]] = [
     ({"sliding_window": 4096}, "sliding-window"),
     ({"sliding_window": 4096, "use_sliding_window": True}, "sliding-window"),
     ({"layer_types": ["full_attention", "linear_attention"]}, "recurrent"),
+    ({"layer_types": ["full_attention", "conv"]}, "recurrent"),
+    ({"rope_parameters": {"rope_type": "default", "mrope_section": [24, 20, 20]}}, "images"),
     ({"layers_block_type": ["attention", "mamba"]}, "recurrent"),
     ({"layer_types": ["full_attention", "chunked_attention"]}, "in chunks"),
     ({"kv_lora_rank": 512}, "MLA"),
@@ -135,13 +146,27 @@ MODELS: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("changes", "named"), MODELS, ids=lambda value: str(value)[:40])
 def test_models_are_refused_by_name(changes: dict[str, Any], named: str) -> None:
-    reasons = list(model_reasons(config(**changes)))
+    whole = config(**changes)
+    reasons = list(model_reasons(whole, getattr(whole, "text_config", whole)))
     assert len(reasons) == 1 and named in reasons[0] and "ToyForCausalLM" in reasons[0]
 
 
 def test_a_recurrent_model_is_known_by_its_type() -> None:
-    (reason,) = model_reasons(SimpleNamespace(architectures=None, model_type="mamba2"))
+    mamba = SimpleNamespace(architectures=None, model_type="mamba2")
+    (reason,) = model_reasons(mamba, mamba)
     assert "recurrent" in reason and "this model" in reason
+
+
+@pytest.mark.parametrize(
+    ("module", "name"), [("lfm2", "Lfm2Config"), ("jet_nemotron", "JetNemotronConfig"), ("falcon_h1", "FalconH1Config")]
+)
+def test_sglangs_hybrid_models_are_refused(module: str, name: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        kind = getattr(importlib.import_module(f"sglang.srt.configs.{module}"), name)
+    hybrid = kind.__new__(kind)
+    (reason,) = model_reasons(hybrid, hybrid)
+    assert "recurrent" in reason
 
 
 @pytest.mark.parametrize(
@@ -156,12 +181,14 @@ def test_a_recurrent_model_is_known_by_its_type() -> None:
     ids=str,
 )
 def test_plain_decoders_are_served(changes: dict[str, Any]) -> None:
-    assert list(model_reasons(config(**changes))) == []
+    assert list(model_reasons(config(**changes), config(**changes))) == []
 
 
 def test_all_reasons_are_given_at_once() -> None:
     server = args(enable_mis=True, pp_size=2, kv_cache_dtype="fp8_e5m2")
-    server.get_model_config = lambda: SimpleNamespace(hf_config=config(kv_lora_rank=512))
+    server.get_model_config = lambda: SimpleNamespace(
+        hf_config=config(kv_lora_rank=512), hf_text_config=config(kv_lora_rank=512)
+    )
     with pytest.raises(SystemExit) as stopped:
         check_server_args(None, server)
     for named in ("--enable-mis", "--pipeline-parallel-size", "fp8_e5m2", "MLA"):
@@ -170,7 +197,7 @@ def test_all_reasons_are_given_at_once() -> None:
 
 def test_a_supported_server_is_let_through() -> None:
     server = args()
-    server.get_model_config = lambda: SimpleNamespace(hf_config=config())
+    server.get_model_config = lambda: SimpleNamespace(hf_config=config(), hf_text_config=config())
     check_server_args(None, server)
 
 
@@ -178,4 +205,5 @@ def test_every_argument_read_is_one_of_sglangs() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from sglang.srt.server_args import ServerArgs
-    assert DEFAULTS.keys() <= {field.name for field in dataclasses.fields(ServerArgs)}
+    read = {*DEFAULTS, "cuda_graph_config", "enable_metrics"}
+    assert read <= {field.name for field in dataclasses.fields(ServerArgs)}

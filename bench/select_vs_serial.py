@@ -1,7 +1,7 @@
 """Compiled control against everything that could replace it, on one server in one run.
 
     python -m bench.select_vs_serial            # about 30 minutes on two cores
-    python -m bench.select_vs_serial --quick    # one cell
+    python -m bench.select_vs_serial --only 20,3,1400,cached
 
 For each cell (k labels, n slots, prompt length, cached or fresh prompt) the arms take turns; a record holds medians,
 ratios, and whether each arm chose what the serial reference chose. ``outlines`` and ``llguidance`` spell the JSON list
@@ -50,6 +50,11 @@ class Cell(BaseModel):
     n_slots: int
     prompt_tokens: int
     cached: bool
+
+    @property
+    def name(self) -> str:
+        """As ``--only`` takes it."""
+        return f"{self.k_labels},{self.n_slots},{self.prompt_tokens},{'cached' if self.cached else 'fresh'}"
 
 
 class Arm(BaseModel):
@@ -209,7 +214,9 @@ def record(
 def main(
     model: Annotated[Path | None, typer.Option(help="Checkpoint folder; the embedded model by default.")] = None,
     repeats: Annotated[int, typer.Option(help="Prompts a cell.")] = 3,
-    quick: Annotated[bool, typer.Option(help="Only k=20, n=3, 1,400 cached tokens.")] = False,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Only these cells: labels, slots, prompt tokens, cached or fresh.")
+    ] = None,
     out: Annotated[Path, typer.Option(help="JSONL file, appended to.")] = RESULTS / "select_vs_serial.jsonl",
 ) -> None:
     """Measure every arm in every cell."""
@@ -221,8 +228,13 @@ def main(
         for cached in (True, False)
         for k in (4, 20)
         for n in (1, 2, 3)
-        if not quick or (k, n, tokens, cached) == (20, 3, 1_400, True)
     ]
+    if only:
+        cells = [cell for cell in cells if cell.name in only]
+        if len(cells) < len(only):
+            raise typer.BadParameter(
+                f"--only takes labels,slots,tokens,cached|fresh; known are {[c.name for c in cells]}"
+            )
     for backend in BACKENDS:
         args = [*CPU_ARGS, "--grammar-backend", backend, "--max-total-tokens", "20000"]
         with SGLangServer(path, args) as server, Client(server.url) as client, Progress(console=console) as progress:
@@ -232,9 +244,8 @@ def main(
             arms[backend] = by_regex(server.url)
             # Compile every grammar and let the cost model see passes of several sizes before anything is timed.
             httpx.post(server.url + "/v1/select_k/calibrate", timeout=600, trust_env=False)
-            for cell in cells:
-                if cell.prompt_tokens == cells[0].prompt_tokens and cell.cached:
-                    list(measure(server, cell, arms, 1))
+            for cell in {(cell.k_labels, cell.n_slots): cell for cell in reversed(cells)}.values():
+                list(measure(server, cell, arms, 1))
             task = progress.add_task(backend, total=len(cells))
             for cell in cells:
                 here = dict(arms)

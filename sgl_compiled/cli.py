@@ -110,7 +110,8 @@ def _model_reasons(model: Path) -> list[str]:
     from sgl_compiled.runtime.refusals import model_reasons
 
     try:
-        return list(model_reasons(AutoConfig.from_pretrained(model)))
+        config = AutoConfig.from_pretrained(model)
+        return list(model_reasons(config, config.get_text_config()))
     except (OSError, ValueError) as error:
         return [f"cannot read {model}: {error}"]
 

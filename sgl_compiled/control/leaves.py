@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import exp
+from math import exp, isfinite
+from sys import float_info
 from typing import NamedTuple
 
 from sgl_compiled.control.evidence import Evidence
 from sgl_compiled.control.node import Bounds, Node, Objective, Path
 from sgl_compiled.grammar.tokens import State
 
-__all__ = ["Leaf", "Masses", "leaves", "probability"]
+__all__ = ["TINY", "Leaf", "Masses", "leaves", "probability"]
+
+TINY = float_info.min
+"""Sums below it have lost their digits to underflow: they are no longer divided by, nor compared."""
 
 
 class Leaf(NamedTuple):
@@ -22,10 +26,11 @@ class Leaf(NamedTuple):
     raw: float  # log of the full-vocabulary probability of the path, or an upper bound of it
     raw_exact: bool
     complete: bool  # a whole answer; otherwise every answer that starts with the path
+    unit: float = 0.0  # log of the weight that counts as 1, the same for all cells listed together
 
     def mass(self, objective: Objective) -> float:
-        """Probability (``"policy"``) or unnormalised weight (``"conditional"``) of the cell, at most."""
-        return exp(self.policy if objective == "policy" else self.raw)
+        """Probability (``"policy"``) or weight (``"conditional"``, in the cells' unit) of the cell, at most."""
+        return exp(self.policy if objective == "policy" else self.raw - self.unit)
 
 
 def leaves(evidence: Evidence, objective: Objective = "policy", root: Node | None = None) -> list[Leaf]:
@@ -33,6 +38,8 @@ def leaves(evidence: Evidence, objective: Objective = "policy", root: Node | Non
 
     The policy passes states with one legal id without evaluating them; a full-vocabulary probability needs their rows
     too, so with ``"conditional"`` such a state without a row ends its path.
+
+    The unit of weight is the heaviest cell: only ratios are used, and long answers' own weights underflow.
     """
     start = evidence.root if root is None else root
     out: list[Leaf] = []
@@ -53,25 +60,40 @@ def leaves(evidence: Evidence, objective: Objective = "policy", root: Node | Non
                 out.append(Leaf(node.path, node.state, *step, True))
             else:
                 stack.append((evidence.child(node, edge.token), *step))
-    return out
+    heaviest = max(cell.raw for cell in out)
+    return [cell._replace(unit=heaviest) for cell in out] if isfinite(heaviest) else out
 
 
 class Masses(NamedTuple):
     """Total mass of complete and of open cells; only open ones can still lose mass (under ``"conditional"``)."""
 
-    complete: float
-    open: float
+    settled: float  # of complete cells, in the cells' unit
+    waiting: float  # of open cells, in the cells' unit
     objective: Objective
+    unit: float
 
     @classmethod
     def of(cls, cells: Sequence[Leaf], objective: Objective) -> Masses:
-        """Sum the cells."""
-        complete = sum(cell.mass(objective) for cell in cells if cell.complete)
-        return cls(complete, sum(cell.mass(objective) for cell in cells if not cell.complete), objective)
+        """Sum the cells of one list."""
+        settled = sum(cell.mass(objective) for cell in cells if cell.complete)
+        waiting = sum(cell.mass(objective) for cell in cells if not cell.complete)
+        return cls(settled, waiting, objective, cells[0].unit if objective == "conditional" else 0.0)
+
+    @property
+    def complete(self) -> float:
+        """Absolute mass of complete cells, which may underflow."""
+        return self.settled * exp(self.unit)
+
+    @property
+    def open(self) -> float:
+        """Absolute mass of open cells, which may underflow."""
+        return self.waiting * exp(self.unit)
 
 
 def probability(mass: Bounds, total: Masses) -> Bounds:
     """Bound the probability of an event with at least ``mass.lower`` and at most ``mass.upper`` of all mass.
+
+    Masses are in the cells' unit.
 
     Under the policy masses are probabilities. Under the conditional objective they are weights ``W``, and
     ``P = W / (W + W_rest)``: lowest where all open mass falls to the rest, highest where the event gets all it can
@@ -79,9 +101,11 @@ def probability(mass: Bounds, total: Masses) -> Bounds:
     """
     if total.objective == "policy":
         return Bounds(min(mass.lower, 1.0), min(mass.upper, 1.0))
-    everything = total.complete + total.open
-    least = total.complete - mass.lower + mass.upper
-    lower = min(mass.lower / everything, 1.0) if everything > 0 else 0.0
-    if total.open == 0 and mass.exact:
+    everything = total.settled + total.waiting
+    least = total.settled - mass.lower + mass.upper
+    if everything == 0:
+        return Bounds(0.0, 1.0)
+    lower = min(mass.lower / everything, 1.0)
+    if total.waiting == 0 and mass.exact:
         return Bounds(lower, lower)
-    return Bounds(lower, min(mass.upper / least, 1.0) if least > 0 else 1.0)
+    return Bounds(lower, min(mass.upper / least, 1.0) if least >= TINY else 1.0)

@@ -115,14 +115,17 @@ def _summaries(automaton: TrieAutomaton, ends: Mapping[State, tuple[int, ...]]) 
         parts = [below[child] for child in automaton.step(node).values()]
         if node in ends:
             parts.append((ends[node], frozenset()))
-        shared, following = parts[0]
-        for labels, more in parts[1:]:
-            size = next((i for i, (a, b) in enumerate(zip(shared, labels, strict=False)) if a != b), None)
-            size = min(len(shared), len(labels)) if size is None else size
-            left = following if len(shared) == size else frozenset(shared[size : size + 1])
-            right = more if len(labels) == size else frozenset(labels[size : size + 1])
-            shared, following = shared[:size], left | right
-        below[node] = shared, following
+        if len(parts) == 1:
+            below[node] = parts[0]
+            continue
+        # What the first and the last in order share, all between them share.
+        low, high = min(labels for labels, _ in parts), max(labels for labels, _ in parts)
+        pairs = enumerate(zip(low, high, strict=False))
+        size = next((i for i, (a, b) in pairs if a != b), min(len(low), len(high)))
+        following = set[int]()
+        for labels, more in parts:
+            following.update(more if len(labels) == size else labels[size : size + 1])
+        below[node] = low[:size], frozenset(following)
     return {node: Filled(labels, following or None) for node, (labels, following) in below.items()}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import count
 from typing import NamedTuple
 
@@ -16,8 +16,10 @@ __all__ = ["ItemCode", "Items", "SetBound"]
 Items = tuple[int, ...]
 """A set of items, ascending."""
 
-BoolArray = npt.NDArray[np.bool_]
-IntArray = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float64]
+
+MAX_EVALUATIONS = 4_000
+"""Partial sets that a search bounds at most."""
 
 
 class ItemCode(NamedTuple):
@@ -74,70 +76,75 @@ class SetBound:
         kept = [items for items in groups if len(items) <= size]
         self.size, self.universe = size, universe
         self._mass = np.array([groups[items] for items in kept], dtype=np.float64)
-        self._sizes = np.array([len(items) for items in kept], dtype=np.int64)
         self._item = np.array([item for items in kept for item in items], dtype=np.int64)
-        self._owner = np.repeat(np.arange(len(kept)), self._sizes)
+        self._owner = np.repeat(np.arange(len(kept)), [len(items) for items in kept])
 
     def upper(self, items: Items) -> float:
         """Return ``U`` of one set."""
-        return float(self._mass[self._missing(self._mask(items)) == 0].sum())
+        return float(self._mass[self._needs(items) == 0].sum())
 
-    def descending(self, max_evaluations: int = 4_000) -> Iterator[tuple[Items | None, float]]:
-        """Yield sets from the largest ``U`` down, found best first.
+    def descending(
+        self, max_evaluations: int = MAX_EVALUATIONS, *, floor: float = -np.inf
+    ) -> Iterator[tuple[Items | None, float]]:
+        """Yield sets with ``U`` above ``floor`` from the largest ``U`` down, found best first.
 
         After ``max_evaluations`` partial sets it ends with ``(None, bound)``: no set that is still missing exceeds it.
         """
+        # Among equal bounds the fullest set first: it is the next to be complete.
+        return self._search(max_evaluations, floor, lambda bound, left: (-bound, left))
+
+    def exceeding(self, floor: float, max_evaluations: int = MAX_EVALUATIONS) -> Iterator[tuple[Items | None, float]]:
+        """Yield the sets of :meth:`descending` in the order of the first found: the quickest way to know of any."""
+        return self._search(max_evaluations, floor, lambda bound, left: (left, -bound))
+
+    def _search(
+        self, max_evaluations: int, floor: float, rank: Callable[[float, int], tuple[float, float]]
+    ) -> Iterator[tuple[Items | None, float]]:
+        """Yield sets with ``U`` above ``floor``; of the partial sets the one that ranks lowest is split next."""
         evaluated = 0
         ties = count()
-        heap: list[tuple[float, int, int, Items, Items, int]] = []
+        heap: list[tuple[tuple[float, float], int, float, Items, Items, int]] = []
 
         def push(chosen: Items, excluded: Items) -> None:
             nonlocal evaluated
             evaluated += 1
             found = self._bound(chosen, excluded)
-            if found is not None:
-                # Among equal bounds the fullest set first: it is the next to be complete.
-                heapq.heappush(heap, (-found[0], self.size - len(chosen), next(ties), chosen, excluded, found[1]))
+            if found is not None and found[0] > floor:
+                bound, item = found
+                left = self.size - len(chosen)
+                heapq.heappush(heap, (rank(bound, left), next(ties), bound, chosen, excluded, item))
 
         push((), ())
         while heap:
-            bound, left, _, chosen, excluded, item = heapq.heappop(heap)
-            if left == 0:
-                yield tuple(sorted(chosen)), -bound
+            _, _, bound, chosen, excluded, item = heapq.heappop(heap)
+            if len(chosen) == self.size:
+                yield tuple(sorted(chosen)), bound
             elif evaluated >= max_evaluations:
-                yield None, -bound
+                yield None, max([bound, *(other for _, _, other, *_ in heap)])
                 return
             else:
                 push((*chosen, item), excluded)
                 push(chosen, (*excluded, item))
 
-    def _mask(self, items: Items) -> BoolArray:
-        mask = np.zeros(self.universe, dtype=np.bool_)
-        mask[list(items)] = True
-        return mask
-
-    def _missing(self, mask: BoolArray) -> IntArray:
-        missing: IntArray = self._sizes - self._count(mask)
-        return missing
-
-    def _count(self, mask: BoolArray) -> IntArray:
-        counts: IntArray = np.bincount(self._owner[mask[self._item]], minlength=len(self._mass))
-        return counts
+    def _needs(self, chosen: Items, excluded: Items = ()) -> FloatArray:
+        """How many items each group needs beside ``chosen``; too many for any set where it holds an excluded one."""
+        cost = np.ones(self.universe)
+        cost[list(chosen)] = 0
+        cost[list(excluded)] = self.size + 1
+        needs = np.bincount(self._owner, weights=cost[self._item], minlength=len(self._mass))
+        return np.asarray(needs, dtype=np.float64)
 
     def _bound(self, chosen: Items, excluded: Items) -> tuple[float, int] | None:
         """Bound of all sets that hold ``chosen`` and nothing ``excluded``, and the item to branch on next."""
-        inside, outside = self._mask(chosen), self._mask(excluded)
         left = self.size - len(chosen)
-        free = ~(inside | outside)
-        if free.sum() < left:
+        if self.universe - len(chosen) - len(excluded) < left:
             return None
-        missing = self._missing(inside)
-        within = float(self._mass[missing == 0].sum())
+        needs = self._needs(chosen, excluded)
+        within = float(self._mass[needs == 0].sum())
         if left == 0:
             return within, -1
-        open_ = (missing > 0) & (missing <= left) & (self._count(outside) == 0)
-        share = np.divide(self._mass, missing, out=np.zeros(len(self._mass)), where=open_)
+        share = np.divide(self._mass, needs, out=np.zeros(len(self._mass)), where=(needs > 0) & (needs <= left))
         weight = np.bincount(self._item, weights=share[self._owner], minlength=self.universe)
-        weight[~free] = -1.0
+        weight[[*chosen, *excluded]] = -1.0
         best = np.partition(weight, -left)[-left:]
         return within + float(best.sum()), int(weight.argmax())

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cached_property
 from itertools import islice
 from typing import NamedTuple
 
 from sgl_compiled.control.evidence import Evidence
-from sgl_compiled.control.leaves import Leaf, Masses, leaves, probability
+from sgl_compiled.control.leaves import TINY, Leaf, Masses, leaves, probability
 from sgl_compiled.control.node import Bounds, Objective, Path
 from sgl_compiled.control.outcomes import Outcomes
 from sgl_compiled.control.setbound import ItemCode, Items, SetBound
@@ -17,6 +18,9 @@ __all__ = ["LabelSet", "SetMasses"]
 
 RIVALS = 16
 """Sets, strongest first, whose open prefixes are preferred."""
+
+RIVAL_EVALUATIONS = 500
+"""Partial sets to look at for them: on flat posteriors, where that finds none, preferring them gains little."""
 
 
 class LabelSet(NamedTuple):
@@ -53,29 +57,39 @@ class SetMasses:
         self.bound = SetBound(groups, outcomes.n_slots, self.code.universe)
         self.ranked = sorted(self.lower, key=lambda items: (-self.lower[items], items))
         self.first = self.ranked[0] if self.ranked else None
-        self.rival, excess = self._challenge()
-        self.certified = self.first is not None and (excess <= 0 or self.total.open == 0)
-        least = 1.0 if objective == "policy" else self.total.complete
-        self.gap = 0.0 if self.certified else min(1.0, excess / least) if least > 0 else 1.0
+        self._floor = 0.0 if self.first is None else self.lower[self.first]
 
-    def _challenge(self) -> tuple[Items | None, float]:
-        """Return the strongest other set, and by how much its mass may exceed that of the best."""
-        items, upper = next(self._others(), (None, self._lower_of_first))
-        return items, upper - self._lower_of_first
+    @cached_property
+    def certified(self) -> bool:
+        """No other set has more mass than the first."""
+        if self._floor < TINY:
+            return False
+        return self.total.waiting == 0 or not any(self._rivals(self.bound.exceeding(self._floor)))
 
-    @property
-    def _lower_of_first(self) -> float:
-        return 0.0 if self.first is None else self.lower[self.first]
+    @cached_property
+    def rival(self) -> Items | None:
+        """The strongest other set that may have more mass than the first."""
+        return self._strongest[0]
 
-    def _others(self) -> Iterator[tuple[Items | None, float]]:
-        for items, upper in self.bound.descending():
-            if items is None or (items != self.first and self.code.valid(items)):
-                yield items, upper
+    @cached_property
+    def gap(self) -> float:
+        """No other set has more than this much more probability than the first."""
+        if self.certified:
+            return 0.0
+        least = 1.0 if self.objective == "policy" else self.total.settled
+        return min(1.0, (self._strongest[1] - self._floor) / least) if least >= TINY else 1.0
+
+    @cached_property
+    def _strongest(self) -> tuple[Items | None, float]:
+        return next(self._rivals(self.bound.descending(floor=self._floor)), (None, self._floor))
+
+    def _rivals(self, found: Iterator[tuple[Items | None, float]]) -> Iterator[tuple[Items | None, float]]:
+        return (pair for pair in found if pair[0] is None or (pair[0] != self.first and self.code.valid(pair[0])))
 
     def entry(self, items: Items) -> LabelSet:
         """Bounds of one set."""
         lower = self.lower.get(items, 0.0)
-        upper = max(lower, self.bound.upper(items)) if self.total.open else lower
+        upper = max(lower, self.bound.upper(items)) if self.total.waiting else lower
         best = self.best.get(items)
         return LabelSet(
             self.code.labels(items), probability(Bounds(lower, upper), self.total), best[1] if best else None
@@ -88,9 +102,7 @@ class SetMasses:
         """
         cells = sorted((pair for pair in self.open if pair[1] > 0), key=lambda pair: -pair[1])
         sets = [] if self.first is None else [set(self.first)]
-        for items, upper in islice(self._others(), RIVALS):
-            if items is None or upper <= self._lower_of_first:
-                break
-            sets.append(set(items))
+        strongest = self.bound.descending(RIVAL_EVALUATIONS, floor=self._floor)
+        sets += [set(items) for items, _ in islice(self._rivals(strongest), RIVALS) if items is not None]
         close = [cell.path for cell, _, items in cells if any(items <= other for other in sets)]
         return tuple(dict.fromkeys([*close[: (n + 1) // 2], *(cell.path for cell, _, _ in cells)]))[:n]

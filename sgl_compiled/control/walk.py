@@ -118,7 +118,7 @@ def decide(
     Raises
     ------
     NumericalError
-        A legal logit is NaN, or none is finite: no choice can be made from such a row.
+        A legal logit is NaN or plus infinity, or none is finite: no choice can be made from such a row.
     """
     logits = row.logits
     assert len(logits) == len(legal) > 0
@@ -127,6 +127,10 @@ def decide(
             "the model returned NaN logits at a decision, so no choice was made; check the model and dtype"
         )
     best = float(logits.max())
+    if best == np.inf:
+        raise NumericalError(
+            "the model returned a logit of +inf for a legal token, so no choice was made; check the model and dtype"
+        )
     if not np.isfinite(best):
         raise NumericalError("no legal token has a finite logit at a decision; no choice was made")
     local = best + float(np.log(np.exp(logits - best).sum()))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from sgl_compiled.errors import GrammarError, GrammarTooLargeError
-from sgl_compiled.grammar.form import TEMPLATES, Constraint, SlotForm, Template
+from sgl_compiled.grammar.form import TEMPLATES, Constraint, SlotForm, Template, size_of
 from sgl_compiled.grammar.limits import DEFAULT_LIMITS
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class ActionGrammar:
         *,
         distinct: bool = True,
         order: Order = "any",
-        template: str | Template = "json",
+        template: str | Template | Mapping[str, Any] = "json",
     ) -> ActionGrammar:
         """Choose ``k`` of ``labels``.
 
@@ -62,13 +63,16 @@ class ActionGrammar:
             A chosen label leaves the later slots.
         order : {"any", "list"}
             ``"list"`` admits only sequences in the order of ``labels``.
-        template : {"json", "raw"} or Template
-            How the chosen labels are written.
+        template : {"json", "raw"}, Template or mapping
+            How the chosen labels are written. A mapping holds fields of :class:`Template`; those it leaves out are
+            ``"raw"``'s.
 
         Raises
         ------
         GrammarError
             Empty list, empty or duplicate label, ``k`` out of range, unknown template, ambiguous labels.
+        GrammarTooLargeError
+            Too many labels or bytes.
         """
         if isinstance(labels, str | bytes) or not isinstance(labels, Sequence):
             raise GrammarError("labels must be a list of strings; a single string would be read letter by letter")
@@ -86,6 +90,7 @@ class ActionGrammar:
         if order not in ("any", "list"):
             raise GrammarError(f"unknown order {order!r}; use 'any' or 'list'")
         grammar = cls(tuple(labels), k, bool(distinct), order, _template(template))
+        _check_bytes((*labels, *grammar._literals()))
         if grammar.template.escape == "none" or not grammar.template.separator.startswith('"'):
             grammar.form().check_unambiguous()
         return grammar
@@ -155,10 +160,10 @@ class ActionGrammar:
         if self.slot_form is not None:
             return self.slot_form
         written = tuple(self.template.write(label) for label in self.labels)
-        separators = (self.template.separator,) * (self.k - 1)
-        return SlotForm(
-            (self.template.prefix, *separators, self.template.suffix), (written,) * self.k, self._constraint()
-        )
+        return SlotForm(self._literals(), (written,) * self.k, self._constraint())
+
+    def _literals(self) -> tuple[str, ...]:
+        return self.template.prefix, *(self.template.separator,) * (self.k - 1), self.template.suffix
 
     def _constraint(self) -> Constraint:
         if self.order == "list":
@@ -183,7 +188,7 @@ class ActionGrammar:
             spec["k"],
             distinct=spec["distinct"],
             order=spec["order"],
-            template=Template(**spec["template"]),
+            template=spec["template"],
         )
 
 
@@ -210,21 +215,26 @@ def checked_form(
         raise GrammarError("the grammar leaves nothing to choose; give at least one slot")
     if len(slots) > limits.max_slots:
         raise GrammarTooLargeError(f"the grammar has {len(slots)} slots; the limit is {limits.max_slots}")
-    size = 0
     for index, choices in enumerate(slots):
         if not choices:
             raise GrammarError(f"slot {index} has no choices; give at least one")
-        if len(set(choices)) < len(choices):
-            twice = next(choice for choice in choices if choices.count(choice) > 1)
-            raise GrammarError(f"slot {index} holds {twice!r} twice; remove one")
         if len(choices) > limits.max_labels:
             raise GrammarTooLargeError(f"slot {index} has {len(choices)} choices; the limit is {limits.max_labels}")
-        size += sum(len(choice) for choice in choices)
-    if size + sum(map(len, literals)) > limits.max_labels_bytes:
-        raise GrammarTooLargeError(f"the grammar's texts hold more than {limits.max_labels_bytes} bytes in all")
-    for text in (*literals, *(choice for choices in slots for choice in choices)):
+        twice, times = Counter(choices).most_common(1)[0]
+        if times > 1:
+            raise GrammarError(f"slot {index} holds {twice!r} twice; remove one")
+    texts = (*literals, *(choice for choices in slots for choice in choices))
+    for text in texts:
         if _SURROGATE.search(text):
             raise GrammarError(f"{text!r} holds a lone surrogate, which UTF-8 cannot encode; remove it")
+    _check_bytes(texts)
+    for index, choices in enumerate(slots):
+        longest = max(map(size_of, choices))
+        # A lone choice is no more than a literal.
+        if len(choices) > 1 and longest > limits.max_label_bytes:
+            raise GrammarTooLargeError(
+                f"slot {index} has a choice of {longest} bytes; the limit is {limits.max_label_bytes}"
+            )
     return SlotForm(literals, slots, constraint)
 
 
@@ -257,20 +267,40 @@ def _check_labels(labels: Sequence[Any]) -> None:
         if label in seen:
             raise GrammarError(f"duplicate label {label!r} (labels[{seen[label]}] and labels[{index}]); remove one")
         seen[label] = index
-    sizes = [len(label.encode()) for label in labels]
+    sizes = list(map(size_of, labels))
     if max(sizes) > DEFAULT_LIMITS.max_label_bytes:
         raise GrammarTooLargeError(
             f"labels[{sizes.index(max(sizes))}] has {max(sizes)} bytes; the limit is {DEFAULT_LIMITS.max_label_bytes}"
         )
-    if sum(sizes) > DEFAULT_LIMITS.max_labels_bytes:
+
+
+def _check_bytes(texts: Iterable[str]) -> None:
+    size, limit = sum(map(size_of, texts)), DEFAULT_LIMITS.max_labels_bytes
+    if size > limit:
         raise GrammarTooLargeError(
-            f"the labels hold {sum(sizes)} bytes in all; the limit is {DEFAULT_LIMITS.max_labels_bytes}; split the list"
+            f"the labels and the texts around them hold {size} bytes in all; the limit is {limit}; shorten them"
         )
 
 
-def _template(template: str | Template) -> Template:
-    if isinstance(template, Template):
-        return template
-    if template not in TEMPLATES:
-        raise GrammarError(f"unknown template {template!r}; use one of {', '.join(map(repr, TEMPLATES))} or a Template")
-    return TEMPLATES[template]
+def _template(template: str | Template | Mapping[str, Any]) -> Template:
+    if isinstance(template, str):
+        if template not in TEMPLATES:
+            names = ", ".join(map(repr, TEMPLATES))
+            raise GrammarError(f"unknown template {template!r}; use one of {names}, or a Template")
+        return TEMPLATES[template]
+    if isinstance(template, Mapping):
+        known = [field.name for field in fields(Template)]
+        if unknown := set(template) - set(known):
+            raise GrammarError(f"unknown template field {min(unknown, key=str)!r}; a template has {', '.join(known)}")
+        template = replace(TEMPLATES["raw"], **template)
+    if not isinstance(template, Template):
+        raise GrammarError(f"template must be a name, a Template or its fields, not {type(template).__name__}")
+    if template.escape not in ("json", "none"):
+        raise GrammarError(f"unknown template escape {template.escape!r}; use 'json' or 'none'")
+    for name in ("prefix", "separator", "suffix"):
+        text = getattr(template, name)
+        if not isinstance(text, str):
+            raise GrammarError(f"the template's {name} is {text!r}; it must be a string")
+        if _SURROGATE.search(text):
+            raise GrammarError(f"the template's {name} holds a lone surrogate, which UTF-8 cannot encode; remove it")
+    return template

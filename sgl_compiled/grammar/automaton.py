@@ -193,6 +193,14 @@ class ByteAutomaton:
             lengths[state] = max((1 + lengths[target] for target in self.transitions[state].values()), default=0)
         return lengths[0]
 
+    def size(self) -> int:
+        """Bytes of all strings of a finite language together; exact where `count` is."""
+        assert self._order is not None and self._counts is not None
+        sizes = [0] * len(self.transitions)
+        for state in reversed(self._order):
+            sizes[state] = sum(self._counts[target] + sizes[target] for target in self.transitions[state].values())
+        return sizes[0]
+
     @cached_property
     def _order(self) -> list[int] | None:
         """States in topological order, or None when there is a cycle."""

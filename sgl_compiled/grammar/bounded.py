@@ -34,6 +34,11 @@ class BoundedSpelling:
         """See :class:`~sgl_compiled.grammar.tokens.TokenAutomaton`."""
         return _fewer(self.inner.step, state)
 
+    @property
+    def grown(self) -> bool:
+        """See :class:`~sgl_compiled.grammar.spellings.SpellingAutomaton`."""
+        return self.inner.grown
+
     def accepts(self, state: State) -> bool:
         """Tell whether the answer may end here: the text is whole, or no token is left."""
         return not state[1] or self.whole(state)

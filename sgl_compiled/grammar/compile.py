@@ -6,6 +6,7 @@ import threading
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import accumulate
@@ -134,6 +135,11 @@ class CompiledGrammar:
             behind = [1] * len(following)
         return following[bisect_right(list(accumulate(behind)), sum(behind) // 2)]
 
+    @property
+    def grown(self) -> bool:
+        """Whether walks met so many states that a fresh automaton should take over."""
+        return isinstance(self.automaton, SpellingAutomaton | BoundedSpelling) and self.automaton.grown
+
     def learn(self, state: State, tokens: Sequence[int]) -> None:
         """Tell the grammar which tokens a walk took from ``state`` on, so that later trees follow them."""
         if isinstance(self.automaton, SpellingAutomaton | BoundedSpelling):
@@ -159,14 +165,13 @@ def compile_grammar(
     if grammar.regex is None:
         form = grammar.form()
         slots = compile_slots(form, info, limits)
-        horizon = len(form) if isinstance(slots, SlotAutomaton) else _deepest(slots)
         return CompiledGrammar(
             grammar,
             slots,
             info.vocabulary.stop_ids,
             spelling,
             form.count,
-            horizon,
+            len(form),
             slots.max_tokens,
             _label_reader(grammar, slots),
         )
@@ -176,6 +181,11 @@ def compile_grammar(
         raise GrammarTooLargeError(
             f"the regex has more than {limits.max_strings} strings, too many to spell one by one; narrow it, or use "
             "spelling='any'"
+        )
+    if language.size() > limits.max_strings_bytes:
+        raise GrammarTooLargeError(
+            f"the regex's {count} strings hold {language.size()} bytes in all, too many to spell one by one (limit "
+            f"{limits.max_strings_bytes}); shorten or narrow it, or use spelling='any'"
         )
     texts = [data.decode() for data in language.strings(limits.max_strings)]
     answers = info.encode_batch(texts)
@@ -202,7 +212,7 @@ def _compile_any(grammar: ActionGrammar, info: TokenizerInfo, limits: Limits) ->
         form = grammar.form()
         slots = language = SlotLanguage(form)
         count, horizon = form.count, len(form)
-        longest = len(_longest(form).encode())
+        longest = form.longest
         read = _text_reader(grammar, slots)
     else:
         found = compile_regex(grammar.regex, limits)
@@ -248,11 +258,6 @@ def _deepest(trie: TrieAutomaton) -> int:
     return max(trie.actions(state) for state in trie.ends())
 
 
-def _longest(form: SlotForm) -> str:
-    sizes = [[len(choice.encode()) for choice in choices] for choices in form.slots]
-    return form.text(tuple(size.index(max(size)) for size in sizes))
-
-
 def _slot_answer(grammar: ActionGrammar, form: SlotForm, chosen: tuple[int, ...] | None) -> Answer:
     assert chosen is not None
     labels = tuple((grammar.labels or form.slots[slot])[index] for slot, index in enumerate(chosen))
@@ -286,26 +291,39 @@ def _group_reader(pattern: str, limits: Limits) -> Callable[[str], Answer]:
 class GrammarCompiler:
     """Compiles for one tokenizer and keeps the most recent results.
 
-    Safe to call from several threads; a grammar that two requests ask for at once is compiled twice at worst.
+    Safe to call from several threads; a grammar that several ask for at once is compiled by the first of them.
     """
 
     def __init__(self, info: TokenizerInfo, *, limits: Limits = DEFAULT_LIMITS, capacity: int = 256) -> None:
         self.info = info
         self._limits = limits
         self._capacity = capacity
-        self._cache: OrderedDict[tuple[ActionGrammar, Spelling], CompiledGrammar] = OrderedDict()
+        self._cache: OrderedDict[tuple[ActionGrammar, Spelling], Future[CompiledGrammar]] = OrderedDict()
         self._lock = threading.Lock()
 
     def compile(self, grammar: ActionGrammar, spelling: Spelling = "canonical") -> CompiledGrammar:
         """Return the compiled grammar, from the cache if it is there; see :func:`compile_grammar`."""
         key = (grammar, spelling)
         with self._lock:
-            if key in self._cache:
-                self._cache.move_to_end(key)
-                return self._cache[key]
-        compiled = compile_grammar(grammar, self.info, spelling, self._limits)
+            known = self._cache.get(key)
+            if known is not None and known.done() and known.result().grown:
+                known = None  # walks under way keep the old one
+            future = self._cache[key] = known or Future()
+            self._cache.move_to_end(key)
+        if known is not None:
+            return known.result()
+        try:
+            compiled = compile_grammar(grammar, self.info, spelling, self._limits)
+        except BaseException as error:
+            # Those who wait fail alike; those who come later try again.
+            with self._lock:
+                if self._cache.get(key) is future:
+                    del self._cache[key]
+            future.set_exception(error)
+            del future  # or the error's traceback would hold what holds the error
+            raise
+        future.set_result(compiled)
         with self._lock:
-            self._cache[key] = compiled
             while len(self._cache) > self._capacity:
                 self._cache.popitem(last=False)
         return compiled

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
-from itertools import permutations, product
+from itertools import combinations, combinations_with_replacement, permutations, product
 from math import comb, perm
 from typing import Literal
 
-from sgl_compiled.errors import GrammarError
+from sgl_compiled.errors import GrammarError, GrammarTooLargeError
+from sgl_compiled.grammar.limits import DEFAULT_LIMITS
 
-__all__ = ["TEMPLATES", "Constraint", "SlotForm", "Template"]
+__all__ = ["TEMPLATES", "Constraint", "SlotForm", "Template", "size_of"]
 
 Constraint = Literal["free", "distinct", "increasing", "nondecreasing"]
 
@@ -84,6 +86,27 @@ class SlotForm:
             total *= len(choices)
         return total
 
+    @property
+    def size(self) -> int:
+        """Bytes of all answers together, computed without unrolling them."""
+        # Over all slots together every choice is taken equally often, whatever the constraint.
+        chosen = sum((Fraction(sum(map(size_of, choices)), len(choices)) for choices in self.slots), Fraction())
+        return int(self.count * (sum(map(size_of, self.literals)) + chosen))
+
+    @property
+    def longest(self) -> int:
+        """Bytes of an answer of the longest choices; with ``"distinct"`` there need not be one so long."""
+        return sum(map(size_of, self.literals)) + sum(max(map(size_of, choices)) for choices in self.slots)
+
+    def around(self, slot: int, left: int = 0, right: int = 0) -> tuple[str, str]:
+        """Return the text on either side of a slot, up to and with its neighbours' choices ``left`` and ``right``."""
+        before, after = self.literals[slot], self.literals[slot + 1]
+        if slot > 0:
+            before = self.literals[slot - 1] * (slot == 1) + self.slots[slot - 1][left] + before
+        if slot + 1 < len(self):
+            after += self.slots[slot + 1][right] + self.literals[slot + 2] * (slot + 2 == len(self))
+        return before, after
+
     def allowed(self, chosen: tuple[int, ...]) -> int:
         """Bit mask of the choices that slot ``len(chosen)`` may still take.
 
@@ -112,13 +135,15 @@ class SlotForm:
         return "".join(parts)
 
     def sequences(self) -> Iterator[tuple[int, ...]]:
-        """Every choice sequence; only for languages whose ``count`` is small."""
+        """Every choice sequence in lexicographic order; only for languages whose ``count`` is small."""
+        if self.constraint == "free":
+            return product(*(range(len(choices)) for choices in self.slots))
+        indices, slots = range(len(self.slots[0])), len(self.slots)
         if self.constraint == "distinct":
-            yield from permutations(range(len(self.slots[0])), len(self.slots))
-            return
-        for chosen in product(*(range(len(choices)) for choices in self.slots)):
-            if all(self.allowed(chosen[:i]) >> index & 1 for i, index in enumerate(chosen)):
-                yield chosen
+            return permutations(indices, slots)
+        if self.constraint == "increasing":
+            return combinations(indices, slots)
+        return combinations_with_replacement(indices, slots)
 
     def check_unambiguous(self) -> None:
         """Refuse labels from which two different choice sequences can be read back as the same text.
@@ -127,22 +152,41 @@ class SlotForm:
         ------
         GrammarError
             Names the label and the separator that meets it.
+        GrammarTooLargeError
+            A separator so long, beside so many labels, that the check would take too long.
         """
-        for slot in range(len(self.slots) - 1):
-            separator, choices = self.literals[slot + 1], self.slots[slot]
+        # Most slots of a label grammar are alike.
+        for separator, choices in dict.fromkeys(zip(self.literals[1:-1], self.slots, strict=False)):
             if separator:
-                for choice in choices:
-                    fenced = separator + choice + separator
-                    if fenced.find(separator, 1) != len(separator) + len(choice):
-                        raise GrammarError(
-                            f"label {choice!r} contains or overlaps the separator {separator!r}, so the answer could "
-                            "not be read back; use the JSON template, another separator, or another label"
-                        )
+                _check_separator(separator, choices)
             else:
-                ordered = sorted(choices)
-                for left, right in zip(ordered, ordered[1:], strict=False):
-                    if right.startswith(left):
-                        raise GrammarError(
-                            f"with an empty separator label {left!r} must not be a prefix of {right!r}: the answer "
-                            "could not be read back; give the template a separator"
-                        )
+                _check_prefixes(choices)
+
+
+def size_of(text: str) -> int:
+    """Bytes of a text."""
+    return len(text.encode())
+
+
+def _check_separator(separator: str, choices: tuple[str, ...]) -> None:
+    if len(choices) * len(separator) > DEFAULT_LIMITS.max_window_bytes:
+        raise GrammarTooLargeError(
+            f"a separator of {len(separator)} characters is too long beside {len(choices)} labels; shorten it"
+        )
+    for choice in choices:
+        fenced = separator + choice + separator
+        if fenced.find(separator, 1) != len(separator) + len(choice):
+            raise GrammarError(
+                f"label {choice!r} contains or overlaps the separator {separator!r}, so the answer could "
+                "not be read back; use the JSON template, another separator, or another label"
+            )
+
+
+def _check_prefixes(choices: tuple[str, ...]) -> None:
+    ordered = sorted(choices)
+    for left, right in zip(ordered, ordered[1:], strict=False):
+        if right.startswith(left):
+            raise GrammarError(
+                f"with an empty separator label {left!r} must not be a prefix of {right!r}: the answer "
+                "could not be read back; give the template a separator"
+            )

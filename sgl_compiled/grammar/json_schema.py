@@ -7,17 +7,19 @@ one text a value. Properties that the schema does not require are written all th
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import permutations, product
-from math import perm
 from typing import Any
 
-from sgl_compiled.errors import GrammarError, GrammarTooLargeError, UnsupportedError
+from sgl_compiled.errors import GrammarError, UnsupportedError
 from sgl_compiled.grammar.actions import checked_form
 from sgl_compiled.grammar.form import SlotForm
 from sgl_compiled.grammar.json_parts import (
+    Budget,
     Distinct,
     Part,
+    arrangements,
     check_count,
     check_size,
     count_of,
@@ -25,15 +27,16 @@ from sgl_compiled.grammar.json_parts import (
     length_of,
     listed,
     merged,
+    of_type,
     orders,
     refusal,
     texts_of,
+    value_of,
 )
 
 __all__ = ["read_schema", "tools_schema"]
 
 _MAX_DEPTH = 32
-_MAX_NODES = 5_000
 
 _ANNOTATIONS = frozenset(
     {
@@ -64,7 +67,10 @@ def read_schema(schema: Mapping[str, Any]) -> SlotForm:
     UnsupportedError
         A keyword that is not read.
     """
-    parts = merged(_Reader(schema).parts(schema, (), 0))
+    if not isinstance(schema, Mapping):
+        raise GrammarError("json_schema must be an object")
+    budget = Budget()
+    parts = merged(_Reader(schema, budget).parts(schema, (), 0))
     distinct = [part for part in parts if isinstance(part, Distinct)]
     if len(distinct) == 1 and not any(isinstance(part, tuple) for part in parts):
         at, (one,) = parts.index(distinct[0]), distinct
@@ -74,9 +80,13 @@ def read_schema(schema: Mapping[str, Any]) -> SlotForm:
     for part in parts:
         if isinstance(part, str):
             literals[-1] += part
-        else:
-            slots.append(part if isinstance(part, tuple) else tuple(orders(part)))
-            literals.append("")
+            continue
+        if isinstance(part, Distinct):
+            rows = orders(part)
+            budget.spend(count_of([part]), count_of([part]) * length_of([part]), ())
+            part = tuple(rows)
+        slots.append(part)
+        literals.append("")
     if not slots:
         return checked_form(("", ""), ((literals[0],),))
     return checked_form(tuple(literals), tuple(slots))
@@ -101,18 +111,19 @@ def tools_schema(tools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         if name in calls:
             raise GrammarError(f"tools[{index}] has the name {name!r} of another tool; rename one")
         arguments = function.get("parameters") or {"type": "object", "properties": {}}
+        if isinstance(arguments, Mapping):
+            # With an id of their own, references in them start at them.
+            arguments = {"$id": name, **arguments}
         calls[name] = {"type": "object", "properties": {"name": {"const": name}, "arguments": arguments}}
     return {"anyOf": list(calls.values())}
 
 
 class _Reader:
-    """Reads one schema with its definitions."""
+    """Reads one schema with its definitions; a part of it with an ``$id`` is a schema with definitions of its own."""
 
-    def __init__(self, root: Mapping[str, Any]) -> None:
-        if not isinstance(root, Mapping):
-            raise GrammarError("json_schema must be an object")
+    def __init__(self, root: Mapping[str, Any], budget: Budget) -> None:
         self._root = root
-        self._nodes = 0
+        self._budget = budget
 
     def parts(self, schema: Any, path: tuple[str, ...], depth: int) -> list[Part]:
         """Return what a value of ``schema`` looks like."""
@@ -120,11 +131,9 @@ class _Reader:
             raise refusal(path, "has no type, so it admits any value; give it an enum or a type")
         if depth > _MAX_DEPTH:
             raise refusal(path, f"is nested more than {_MAX_DEPTH} deep, or refers to itself; flatten it")
-        self._nodes += 1
-        if self._nodes > _MAX_NODES:
-            raise GrammarTooLargeError(
-                f"{field_name(path)}: the schema spells out to more than {_MAX_NODES} parts; flatten it"
-            )
+        if "$id" in schema and schema is not self._root:
+            return _Reader(schema, self._budget).parts(schema, path, depth)
+        self._budget.node(path)
         kind, read = self._kind(schema, path)
         unread = set(schema) - _ANNOTATIONS - _KEYWORDS[kind] - {"type"}
         if unread:
@@ -132,18 +141,19 @@ class _Reader:
             raise UnsupportedError(
                 f"{field_name(path)}: the keyword {names} is not read here; write the values out in an enum"
             )
-        return merged(read(schema, path, depth))
+        parts = merged(read(schema, path, depth))
+        return of_type(parts, schema["type"], path) if kind in _BEFORE_TYPE and "type" in schema else parts
 
     def _kind(self, schema: Mapping[str, Any], path: tuple[str, ...]) -> tuple[str, Callable[..., list[Part]]]:
-        for keyword in ("$ref", "const", "enum", "anyOf", "oneOf", "allOf"):
+        for keyword in _BEFORE_TYPE:
             if keyword in schema:
-                return keyword, {"$ref": self._ref, "const": _const, "enum": _enum, "allOf": self._all}.get(
+                return keyword, {"$ref": self._ref, "const": self._const, "enum": self._enum, "allOf": self._all}.get(
                     keyword, self._any
                 )
         kinds: dict[str, Callable[..., list[Part]]] = {
             "boolean": lambda *_: [("true", "false")],
             "null": lambda *_: ["null"],
-            "integer": _integer,
+            "integer": self._integer,
             "array": self._array,
             "object": self._object,
         }
@@ -174,7 +184,7 @@ class _Reader:
         options = schema.get("anyOf", schema.get("oneOf"))
         if not isinstance(options, list) or not options:
             raise GrammarError(f"{field_name(path)} has no alternatives")
-        return self._alternatives(options, path, depth)
+        return self._alternatives(options, path, depth, exclusive="anyOf" not in schema)
 
     def _types(self, schema: Mapping[str, Any], path: tuple[str, ...], depth: int) -> list[Part]:
         # A keyword says something about its own type alone.
@@ -184,23 +194,42 @@ class _Reader:
         ]
         return self._alternatives(options, path, depth)
 
-    def _alternatives(self, options: Sequence[Any], path: tuple[str, ...], depth: int) -> list[Part]:
+    def _alternatives(
+        self, options: Sequence[Any], path: tuple[str, ...], depth: int, *, exclusive: bool = False
+    ) -> list[Part]:
+        """Return the values of all ``options``, or those that only one of them has."""
         found = [self.parts(option, path, depth + 1) for option in options]
         if not found:
             raise GrammarError(f"{field_name(path)} has no alternatives")
         if len(found) == 1:
             return found[0]
         check_size(sum(map(count_of, found)), sum(count_of(parts) * length_of(parts) for parts in found), path)
-        return [tuple(dict.fromkeys(text for parts in found for text in texts_of(parts)))]
+        if not exclusive:
+            return self._budget.slot((text for parts in found for text in texts_of(parts)), path)
+        values = [{text: value_of(text, path) for text in texts_of(parts)} for parts in found]
+        times = Counter(value for texts in values for value in set(texts.values()))
+        once = [text for texts in values for text, value in texts.items() if times[value] == 1]
+        if not once:
+            raise refusal(path, "has no value that is in one alternative of oneOf alone; write anyOf")
+        return self._budget.slot(once, path)
 
     def _object(self, schema: Mapping[str, Any], path: tuple[str, ...], depth: int) -> list[Part]:
         properties = schema.get("properties", {})
-        if schema.get("additionalProperties", False) is not False or not isinstance(properties, Mapping):
+        # Without either keyword it is any object; with properties, those are meant.
+        others = schema.get("additionalProperties", "properties" not in schema)
+        if others is not False or not isinstance(properties, Mapping):
             raise refusal(path, "admits any keys; name them as fields of a model")
+        required = schema.get("required", [])
+        if not isinstance(required, list):
+            raise refusal(path, f"requires {required!r}, which is no list of properties; give their names")
+        for name in map(str, required):
+            if name not in properties:
+                raise refusal(path, f"requires {name!r}, which is not among its properties; declare it there")
         parts: list[Part] = ["{"]
         for index, (name, value) in enumerate(properties.items()):
-            parts.append((", " if index else "") + json.dumps(name, ensure_ascii=False) + ": ")
-            parts += self.parts(value, (*path, name), depth + 1)
+            text = (", " if index else "") + json.dumps(name, ensure_ascii=False) + ": "
+            self._budget.spend(0, len(text), path)
+            parts += [text, *self.parts(value, (*path, name), depth + 1)]
         return [*parts, "}"]
 
     def _array(self, schema: Mapping[str, Any], path: tuple[str, ...], depth: int) -> list[Part]:
@@ -208,30 +237,46 @@ class _Reader:
         if "prefixItems" in schema:
             return self._tuple(schema, least, path, depth)
         item = self.parts(schema.get("items"), path, depth + 1)
-        unique = bool(schema.get("uniqueItems", False))
-        count = count_of(item)
-        most = _whole(schema.get("maxItems", count if unique else None), path, "maxItems")
-        if not 0 <= least <= (min(most, count) if unique else most):
-            raise GrammarError(f"{field_name(path)} cannot hold {least} to {most} items; mend minItems and maxItems")
-        if least == most and not unique:
+        if schema.get("uniqueItems", False):
+            check_size(count_of(item), count_of(item) * length_of(item), path)
+            different: dict[str, str] = {}
+            for text in texts_of(item):
+                different.setdefault(value_of(text, path), text)
+            return self._set(schema, least, tuple(different.values()), path)
+        if "maxItems" not in schema:
+            raise refusal(path, "is a list without maxItems, so it has infinitely many values; give it a length")
+        most = _whole(schema["maxItems"], path, "maxItems")
+        _check_length(least, most, most, path)
+        if least == most:
             check_size(least * len(item), least * length_of(item), path)
+            self._budget.spend(0, least * length_of(item), path)
             return listed([item] * least)
-        if unique:
-            check_size(count, count * length_of(item), path)
-            most = min(most, count)
+        return self._lists(item, range(least, most + 1), False, path)
+
+    def _set(
+        self, schema: Mapping[str, Any], least: int, choices: tuple[str, ...], path: tuple[str, ...]
+    ) -> list[Part]:
+        """Return lists of different ones of ``choices``."""
+        most = min(_whole(schema.get("maxItems", len(choices)), path, "maxItems"), len(choices))
+        _check_length(least, most, schema.get("maxItems", most), path)
+        slot = self._budget.slot(choices, path)
         if least == most > 0:
-            return ["[", Distinct(tuple(texts_of(item)), least), "]"]
-        sizes = range(least, most + 1)
+            return ["[", Distinct(choices, least), "]"]
+        return self._lists(slot, range(least, most + 1), True, path)
+
+    def _lists(self, item: list[Part], sizes: range, unique: bool, path: tuple[str, ...]) -> list[Part]:
+        """Return all lists of some sizes, as one slot."""
+        count, longest = count_of(item), length_of(item) + 2
         total = size_bytes = 0
         for size in sizes:
-            rows = perm(count, size) if unique else count**size
-            total, size_bytes = total + rows, size_bytes + rows * size * (length_of(item) + 2)
+            rows = arrangements(count, size, unique)
+            total, size_bytes = total + rows, size_bytes + rows * size * longest
             check_size(total, size_bytes, path)
         texts = tuple(texts_of(item))
         chosen = (
             row for size in sizes for row in (permutations(texts, size) if unique else product(texts, repeat=size))
         )
-        return [tuple("[" + ", ".join(row) + "]" for row in chosen)]
+        return self._budget.slot(("[" + ", ".join(row) + "]" for row in chosen), path)
 
     def _tuple(self, schema: Mapping[str, Any], least: int, path: tuple[str, ...], depth: int) -> list[Part]:
         given = schema["prefixItems"]
@@ -244,7 +289,21 @@ class _Reader:
             raise GrammarError(f"{field_name(path)}: all {len(given)} prefixItems are written; mend the other keywords")
         return listed([self.parts(item, path, depth + 1) for item in given])
 
+    def _const(self, schema: Mapping[str, Any], path: tuple[str, ...], _: int) -> list[Part]:
+        return self._budget.slot([_dumps(schema["const"], path)], path)
 
+    def _enum(self, schema: Mapping[str, Any], path: tuple[str, ...], _: int) -> list[Part]:
+        values = schema["enum"]
+        if not isinstance(values, list) or not values:
+            raise GrammarError(f"{field_name(path)} has an empty enum; give it at least one value")
+        return self._budget.slot((_dumps(value, path) for value in values), path)
+
+    def _integer(self, schema: Mapping[str, Any], path: tuple[str, ...], _: int) -> list[Part]:
+        return self._budget.slot(map(str, _integers(schema, path)), path)
+
+
+# Where one of these stands, it says how to read the schema, and a type beside it picks among the values.
+_BEFORE_TYPE = ("$ref", "const", "enum", "anyOf", "oneOf", "allOf")
 _LENGTHS = frozenset({"minItems", "maxItems", "uniqueItems"})
 _BOUNDS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})
 _KEYWORDS: Mapping[str, frozenset[str]] = {
@@ -263,33 +322,7 @@ _KEYWORDS: Mapping[str, frozenset[str]] = {
 }
 
 
-def _const(schema: Mapping[str, Any], path: tuple[str, ...], depth: int) -> list[Part]:
-    return _enum({**schema, "enum": [schema["const"]]}, path, depth)
-
-
-def _enum(schema: Mapping[str, Any], path: tuple[str, ...], _: int) -> list[Part]:
-    values = schema["enum"]
-    if not isinstance(values, list) or not values:
-        raise GrammarError(f"{field_name(path)} has an empty enum; give it at least one value")
-    fitting = [value for value in values if "type" not in schema or _is_of(value, schema["type"])]
-    if not fitting:
-        raise GrammarError(f"{field_name(path)} holds no value of its type {schema['type']!r}; drop the type")
-    return [tuple(dict.fromkeys(_dumps(value, path) for value in fitting))]
-
-
-def _is_of(value: Any, kind: Any) -> bool:
-    """Tell whether a JSON value has a type, or one of a list of types."""
-    if isinstance(kind, list):
-        return any(_is_of(value, one) for one in kind)
-    if isinstance(value, bool) or value is None:
-        return bool(kind == ("null" if value is None else "boolean"))
-    kinds = {str: ("string",), int: ("integer", "number"), float: ("number",), list: ("array",), dict: ("object",)}
-    if isinstance(value, float) and value.is_integer() and kind == "integer":
-        return True
-    return kind in kinds.get(type(value), ())
-
-
-def _integer(schema: Mapping[str, Any], path: tuple[str, ...], _: int) -> list[Part]:
+def _integers(schema: Mapping[str, Any], path: tuple[str, ...]) -> range:
     lows = [_whole(schema["minimum"], path, "minimum")] if "minimum" in schema else []
     highs = [_whole(schema["maximum"], path, "maximum")] if "maximum" in schema else []
     if "exclusiveMinimum" in schema:
@@ -304,10 +337,15 @@ def _integer(schema: Mapping[str, Any], path: tuple[str, ...], _: int) -> list[P
         raise GrammarError(f"{field_name(path)}: multipleOf must be at least 1, not {step}")
     first = -(-low // step) * step
     check_count((high - first) // step + 1, path)
-    values = tuple(str(value) for value in range(first, high + 1, step))
+    values = range(first, high + 1, step)
     if not values:
         raise GrammarError(f"{field_name(path)} admits no integer: {low} is above {high}")
-    return [values]
+    return values
+
+
+def _check_length(least: int, most: int, given: Any, path: tuple[str, ...]) -> None:
+    if not 0 <= least <= most:
+        raise GrammarError(f"{field_name(path)} cannot hold {least} to {given} items; mend minItems and maxItems")
 
 
 def _dumps(value: Any, path: tuple[str, ...]) -> str:
@@ -318,8 +356,6 @@ def _dumps(value: Any, path: tuple[str, ...]) -> str:
 
 
 def _whole(value: Any, path: tuple[str, ...], keyword: str) -> int:
-    if value is None:
-        raise refusal(path, f"is a list without {keyword}, so it has infinitely many values; give it a length")
     whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
     if isinstance(value, bool) or not whole:
         raise GrammarError(f"{field_name(path)}: {keyword} must be a whole number, not {value!r}")

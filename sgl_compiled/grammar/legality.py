@@ -66,6 +66,11 @@ class AnySpelling:
         self._cache: OrderedDict[int, LegalSet] = OrderedDict()
         self._cached_ids = 0
 
+    @property
+    def states_met(self) -> int:
+        """States of the language for which a row of the table is held."""
+        return len(self._table.rows)
+
     def legal(self, state: int) -> LegalSet:
         """Return the legal ids of a state and where each leads (`accepts` tells whether the stop ids are legal too).
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
-__all__ = ["DEFAULT_LIMITS", "Limits"]
+from sgl_compiled.errors import GrammarTooLargeError
+
+__all__ = ["DEFAULT_LIMITS", "Deadline", "Limits"]
 
 
 @dataclass(frozen=True)
@@ -23,12 +26,16 @@ class Limits:
         States of the deterministic byte automaton.
     max_strings
         Strings of a finite language that may be listed one by one.
+    max_strings_bytes
+        Bytes of all those strings together. A trie node takes a token of a byte or more, so this bounds tries too.
     max_labels
         Labels of one action grammar.
     max_label_bytes
-        Bytes of one label (UTF-8).
+        Bytes of one label (UTF-8), or of one choice of a form or schema.
     max_labels_bytes
-        Bytes of all labels of one action grammar together.
+        Bytes of all labels of one action grammar together, with the literal texts around them.
+    max_window_bytes
+        Bytes that are encoded for ``spelling="canonical"``: each choice with the texts and choices next to it.
     max_slots
         Labels that one action may choose (k).
     max_tree_positions
@@ -46,7 +53,8 @@ class Limits:
     tree_seconds
         Processor time of one tree of ``spelling="any"``, whose states may be new.
     compile_seconds
-        Wall time of one regular expression's compilation, a net under the counted limits.
+        Wall time of each automaton of a regular expression (one for the language, one for groups), a net under the
+        counted limits.
     """
 
     max_pattern_chars: int = 500_000
@@ -54,9 +62,11 @@ class Limits:
     max_repeat_states: int = 10_000
     max_automaton_states: int = 50_000
     max_strings: int = 100_000
+    max_strings_bytes: int = 4_000_000
     max_labels: int = 50_000
     max_label_bytes: int = 4_096
     max_labels_bytes: int = 4_000_000
+    max_window_bytes: int = 32_000_000
     max_slots: int = 64
     max_tree_positions: int = 4_096
     max_likely_positions: int = 1_024
@@ -69,3 +79,24 @@ class Limits:
 
 
 DEFAULT_LIMITS = Limits()
+
+
+class Deadline:
+    """The moment at which an automaton of a regular expression takes too long; counted from now."""
+
+    def __init__(self, limits: Limits = DEFAULT_LIMITS) -> None:
+        self._seconds = limits.compile_seconds
+        self._at = time.monotonic() + self._seconds
+
+    def check(self) -> None:
+        """Refuse to go on past the deadline.
+
+        Raises
+        ------
+        GrammarTooLargeError
+        """
+        if time.monotonic() > self._at:
+            raise GrammarTooLargeError(
+                f"The regular expression did not compile within {self._seconds} s; "
+                "lower the bounds of its repeats or split it."
+            )

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from sgl_compiled.errors import GrammarTooLargeError
 from sgl_compiled.grammar.automaton import ByteAutomaton
-from sgl_compiled.grammar.limits import Limits
+from sgl_compiled.grammar.limits import Deadline, Limits
 from sgl_compiled.grammar.regex_syntax import Alternate, Atom, Concat, Group, Literal, Op, Repeat
 from sgl_compiled.grammar.utf8 import MAX_SCALAR, ScalarRange, byte_sequences
 
@@ -16,6 +15,7 @@ __all__ = ["Fragment", "Nfa", "NfaBuilder", "build_nfa", "determinise"]
 
 # Longer literals are not joined with their neighbours, or deep nesting would copy them over and over.
 _MAX_SHARED_LITERAL = 4_096
+_EDGES_A_CHECK = 512
 
 ByteEdge = tuple[int, int, int]
 """Lowest byte, highest byte, target state."""
@@ -42,15 +42,16 @@ class Fragment:
     literal: bytes | None = None  # the fragment's one string, where it has but one and that is short
 
 
-def build_nfa(program: Sequence[Op], limits: Limits) -> Nfa:
+def build_nfa(program: Sequence[Op], limits: Limits, deadline: Deadline) -> Nfa:
     """Run a postfix program.
 
     Raises
     ------
     GrammarTooLargeError
-        When it passes `limits.max_nfa_states` or `limits.max_repeat_states`; checked before a repeat is copied.
+        When it passes `limits.max_nfa_states` or `limits.max_repeat_states`, checked before a repeat is copied, or
+        the deadline.
     """
-    return NfaBuilder(limits).build(program)
+    return NfaBuilder(limits, deadline).build(program)
 
 
 class NfaBuilder:
@@ -58,10 +59,11 @@ class NfaBuilder:
 
     # Operands of a postfix operator lie next to each other, so every fragment is a contiguous slice
     # of the state list, and a copy for a repeat is that slice shifted.
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, deadline: Deadline) -> None:
         self.nfa = Nfa()
         self.stack: list[Fragment] = []
         self.limits = limits
+        self.deadline = deadline
         self.atom_edges: dict[tuple[ScalarRange, ...], tuple[tuple[ByteEdge, ...], ...]] = {}
 
     def build(self, program: Sequence[Op]) -> Nfa:
@@ -74,6 +76,7 @@ class NfaBuilder:
 
     def apply(self, op: Op) -> None:
         """Run one operation."""
+        self.deadline.check()
         if isinstance(op, Atom):
             self.stack.append(self.atom(op.ranges))
         elif isinstance(op, Literal):
@@ -220,13 +223,8 @@ def _atom_template(ranges: tuple[ScalarRange, ...]) -> tuple[tuple[ByteEdge, ...
     return tuple(tuple(row) for row in rows)
 
 
-def determinise(nfa: Nfa, limits: Limits, deadline: float) -> ByteAutomaton:
+def determinise(nfa: Nfa, limits: Limits, deadline: Deadline) -> ByteAutomaton:
     """Build the trimmed deterministic automaton by subset construction.
-
-    Parameters
-    ----------
-    deadline
-        Value of `time.monotonic()` past which compilation is refused.
 
     Raises
     ------
@@ -242,6 +240,7 @@ def determinise(nfa: Nfa, limits: Limits, deadline: float) -> ByteAutomaton:
         known = by_targets.get(targets)
         if known is not None:
             return known
+        deadline.check()
         key = _closure(nfa, targets)
         state = number.setdefault(key, len(subsets))
         if state == len(subsets):
@@ -259,21 +258,20 @@ def determinise(nfa: Nfa, limits: Limits, deadline: float) -> ByteAutomaton:
     rows: list[dict[int, int]] = []
     state_of(frozenset({nfa.start}))
     for subset in subsets:
-        if time.monotonic() > deadline:
-            raise GrammarTooLargeError(
-                f"The regular expression did not compile within {limits.compile_seconds} s; "
-                "lower the bounds of its repeats or split it."
-            )
-        rows.append(_row(nfa, subset, state_of))
+        rows.append(_row(nfa, subset, state_of, deadline))
     return ByteAutomaton.trimmed(rows, accepting)
 
 
-def _row(nfa: Nfa, subset: frozenset[int], state_of: Callable[[frozenset[int]], int]) -> dict[int, int]:
+def _row(
+    nfa: Nfa, subset: frozenset[int], state_of: Callable[[frozenset[int]], int], deadline: Deadline
+) -> dict[int, int]:
     edges = [edge for state in subset for edge in nfa.edges[state]]
     cuts = sorted({low for low, _, _ in edges} | {high + 1 for _, high, _ in edges})
     index = {cut: position for position, cut in enumerate(cuts)}
     targets: list[set[int]] = [set() for _ in cuts]
-    for low, high, target in edges:
+    for count, (low, high, target) in enumerate(edges):
+        if count % _EDGES_A_CHECK == 0:
+            deadline.check()
         for position in range(index[low], index[high + 1]):
             targets[position].add(target)
     row: dict[int, int] = {}

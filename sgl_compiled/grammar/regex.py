@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import time
-
-from sgl_compiled.errors import GrammarError, GrammarTooLargeError
+from sgl_compiled.errors import GrammarError
 from sgl_compiled.grammar.automaton import ByteAutomaton
-from sgl_compiled.grammar.limits import DEFAULT_LIMITS, Limits
+from sgl_compiled.grammar.limits import DEFAULT_LIMITS, Deadline, Limits
 from sgl_compiled.grammar.nfa import build_nfa, determinise
 from sgl_compiled.grammar.regex_syntax import parse_regex
 
@@ -38,13 +36,9 @@ def compile_regex(pattern: str, limits: Limits = DEFAULT_LIMITS) -> ByteAutomato
     GrammarTooLargeError
         When a limit is passed.
     """
-    deadline = time.monotonic() + limits.compile_seconds
-    if len(pattern) > limits.max_pattern_chars:
-        raise GrammarTooLargeError(
-            f"The regular expression has {len(pattern)} characters, over the limit of "
-            f"{limits.max_pattern_chars}; give a label list instead of an alternation, or split it."
-        )
-    return determinise(build_nfa(parse_regex(pattern).program, limits), limits, deadline)
+    deadline = Deadline(limits)
+    program = parse_regex(pattern, limits).program
+    return determinise(build_nfa(program, limits, deadline), limits, deadline)
 
 
 def require_texts(automaton: ByteAutomaton) -> ByteAutomaton:

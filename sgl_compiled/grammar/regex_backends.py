@@ -62,6 +62,8 @@ def check_backend(pattern: str, backend: str) -> None:
     ------
     UnsupportedError
         Names the construct, what the backend does, and the remedy.
+    GrammarError
+        When the pattern does not parse, or is too long (see `parse_regex`).
     """
     features = parse_regex(pattern).features
     for construct, behaviour in DIFFERENCES.get(backend, {}).items():

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from sgl_compiled.errors import GrammarTooLargeError
-from sgl_compiled.grammar.limits import DEFAULT_LIMITS, Limits
+from sgl_compiled.grammar.limits import DEFAULT_LIMITS, Deadline, Limits
 from sgl_compiled.grammar.nfa import Fragment, Nfa, NfaBuilder
 from sgl_compiled.grammar.regex_syntax import Group, Repeat, parse_regex
 
@@ -53,19 +53,23 @@ class GroupReader:
     """
 
     def __init__(self, pattern: str, limits: Limits = DEFAULT_LIMITS) -> None:
-        parsed = parse_regex(pattern)
+        parsed = parse_regex(pattern, limits)
         self._names = parsed.groups
         self._builder = _OrderedBuilder(limits)
-        self._nfa = self._builder.build(parsed.program)
+        self._nfa = self._builder.build(parsed.program) if parsed.groups else None
 
     def read(self, text: str) -> Groups | None:
         """Return what the groups capture when the pattern matches the whole of `text`, None when it does not.
+
+        A pattern without groups captures nothing, whatever the text: none is searched.
 
         Raises
         ------
         GrammarTooLargeError
             When the search visits too many places (pattern size times text length).
         """
+        if self._nfa is None:
+            return Groups((), {})
         data = text.encode()
         marks = _search(self._nfa, self._builder, data)
         if marks is None:
@@ -86,7 +90,8 @@ class _OrderedBuilder(NfaBuilder):
                 limits,
                 max_nfa_states=_STATES_PER_STATE * limits.max_nfa_states,
                 max_repeat_states=_STATES_PER_STATE * limits.max_repeat_states,
-            )
+            ),
+            Deadline(limits),
         )
         self.marks: dict[int, int] = {}  # state to the mark it sets: twice the group's index, plus 1 at its end
         self.begins: dict[int, int] = {}  # state to the loop of which it begins an optional round
@@ -144,8 +149,10 @@ class _OrderedBuilder(NfaBuilder):
     def copy(self, part: Fragment, copies: int) -> list[Fragment]:
         """Copy captures and loops along."""
         result = super().copy(part, copies)
+        if not result:
+            return result
         for table in (self.marks, self.begins, self.guards):
-            inside = [(state, value) for state, value in table.items() if part.first <= state < part.end]
+            inside = [(state, table[state]) for state in range(part.first, part.end) if state in table]
             for fragment in result:
                 shift = fragment.first - part.first
                 table.update((state + shift, value) for state, value in inside)

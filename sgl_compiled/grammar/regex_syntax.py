@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from sgl_compiled.errors import GrammarTooLargeError
+from sgl_compiled.grammar.limits import DEFAULT_LIMITS, Limits
 from sgl_compiled.grammar.regex_chars import DIGITS, LETTERS, CharacterParser
 from sgl_compiled.grammar.utf8 import ScalarRange
 
@@ -80,7 +82,7 @@ class ParsedRegex:
     features: frozenset[str]
 
 
-def parse_regex(pattern: str) -> ParsedRegex:
+def parse_regex(pattern: str, limits: Limits = DEFAULT_LIMITS) -> ParsedRegex:
     """Parse `pattern`.
 
     Raises
@@ -89,7 +91,14 @@ def parse_regex(pattern: str) -> ParsedRegex:
         When the pattern is malformed.
     UnsupportedError
         When it uses a construct that is refused by name.
+    GrammarTooLargeError
+        When it is longer than `limits.max_pattern_chars`.
     """
+    if len(pattern) > limits.max_pattern_chars:
+        raise GrammarTooLargeError(
+            f"The regular expression has {len(pattern)} characters, over the limit of "
+            f"{limits.max_pattern_chars}; give a label list instead of an alternation, or split it."
+        )
     return _Parser(pattern).parse()
 
 
@@ -129,6 +138,7 @@ class _Parser(CharacterParser):
     program: list[Op] = field(default_factory=list)
     frames: list[_Frame] = field(default_factory=list)
     groups: list[str | None] = field(default_factory=list)
+    names: set[str] = field(default_factory=set)
     python_inserts: list[int] = field(default_factory=list)
     counted_at: int = -1  # length of the program just after the latest counted repeat
 
@@ -282,8 +292,9 @@ class _Parser(CharacterParser):
         name = self.pattern[self.position : close] if close >= 0 else ""
         if not name or name[0] in DIGITS or any(c not in LETTERS | DIGITS | {"_"} for c in name):
             self.fail("a group name is ASCII letters, digits and '_', closed by '>', as in (?P<name>...)", at)
-        if name in self.groups:
+        if name in self.names:
             self.fail(f"the group name {name!r} is used twice; give each group its own", at)
+        self.names.add(name)
         self.position = close + 1
         return name
 

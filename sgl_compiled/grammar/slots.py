@@ -7,47 +7,61 @@ from dataclasses import dataclass, field
 
 from sgl_compiled.grammar.form import SlotForm
 
-__all__ = ["SegmentTrie", "SlotAutomaton", "SlotState"]
+__all__ = ["SegmentTrie", "Shared", "SlotAutomaton", "SlotState"]
+
+_MOST_PREFIXES = 65_536  # whose allowed choices are remembered; a server meets new ones forever
 
 SlotState = tuple[tuple[int, ...], int]
 """Choice indices taken so far, and the node inside the current slot's segment trie."""
+
+
+class Shared:
+    """What the tries of one form have in common, kept once for all slots."""
+
+    def __init__(self) -> None:
+        self.places: dict[tuple[int, int], int] = {}
+        self.masks: dict[int, int] = {}
 
 
 @dataclass(frozen=True)
 class SegmentTrie:
     """Trie over the token segments of one slot's choices.
 
-    ``below[node]`` is a bit mask of the choices whose segment passes through ``node``.
+    ``below[node]`` is a bit mask of the choices whose segment passes through ``node``. ``places[node]`` numbers the
+    tokens on the way to a decision, without the scaffold that every choice shares; tries built with the same ``Shared``
+    number the same tokens alike.
     """
 
     children: tuple[Mapping[int, int], ...]
     below: tuple[int, ...]
     ends: Mapping[int, int] = field(repr=False)
     depth: int
-    places: tuple[tuple[int, ...], ...] = field(repr=False)
+    places: tuple[int, ...] = field(repr=False)
 
     @classmethod
-    def build(cls, segments: Sequence[Sequence[int]]) -> SegmentTrie | None:
+    def build(cls, segments: Sequence[Sequence[int]], shared: Shared | None = None) -> SegmentTrie | None:
         """Return the trie, or ``None`` if two choices share one segment."""
         children: list[dict[int, int]] = [{}]
-        below = [0]
         ends: dict[int, int] = {}
         for index, ids in enumerate(segments):
             node = 0
-            below[0] |= 1 << index
             for token in ids:
                 following = children[node].get(token)
                 if following is None:
                     following = children[node][token] = len(children)
                     children.append({})
-                    below.append(0)
                 node = following
-                below[node] |= 1 << index
             if node in ends:
                 return None
             ends[node] = index
-        depth = max(map(len, segments))
-        return cls(tuple(dict(sorted(kids.items())) for kids in children), tuple(below), ends, depth, _places(children))
+        shared = shared or Shared()
+        return cls(
+            tuple(dict(sorted(kids.items())) if len(kids) > 1 else kids for kids in children),
+            _below(children, ends, shared.masks),
+            ends,
+            max(map(len, segments)),
+            _places(children, ends, shared.places),
+        )
 
     @property
     def prefix_free(self) -> bool:
@@ -55,13 +69,35 @@ class SegmentTrie:
         return all(not self.children[node] for node in self.ends)
 
 
-def _places(children: Sequence[Mapping[int, int]]) -> tuple[tuple[int, ...], ...]:
-    """Tokens on the way to each node, without the scaffold that every choice shares."""
-    places: list[tuple[int, ...]] = [()] * len(children)
+# Nodes are numbered in the order in which they were reached: a child's number is larger than its parent's.
+def _below(children: Sequence[Mapping[int, int]], ends: Mapping[int, int], known: dict[int, int]) -> tuple[int, ...]:
+    """Return the masks; nodes between which nothing branches share one, since it is as wide as the list of choices."""
+    below = [0] * len(children)
+    for node in reversed(range(len(children))):
+        kids = children[node]
+        if len(kids) == 1 and node not in ends:
+            (child,) = kids.values()
+            below[node] = below[child]
+        else:
+            mask = 1 << ends[node] if node in ends else 0
+            for child in kids.values():
+                mask |= below[child]
+            below[node] = known.setdefault(mask, mask)
+    return tuple(below)
+
+
+def _places(
+    children: Sequence[Mapping[int, int]], ends: Mapping[int, int], known: dict[tuple[int, int], int]
+) -> tuple[int, ...]:
+    """Return the places; nodes past the last decision, which are most of all, have none."""
+    decides = [len(kids) + (node in ends) > 1 for node, kids in enumerate(children)]
+    for node in reversed(range(len(children))):
+        decides[node] = decides[node] or any(decides[child] for child in children[node].values())
+    places = [0] * len(children)
     for node, kids in enumerate(children):
         for token, child in kids.items():
-            # Nodes are numbered in the order in which they were reached, so a parent's place is known.
-            places[child] = () if not places[node] and len(kids) == 1 else (*places[node], token)
+            if decides[child] and (places[node] or len(kids) > 1):
+                places[child] = known.setdefault((places[node], token), len(known) + 1)
     return tuple(places)
 
 
@@ -119,10 +155,10 @@ class SlotAutomaton:
         counts = ((trie.below[child] & allowed).bit_count() for child in trie.children[node].values())
         return [count for count in counts if count]
 
-    def place(self, state: SlotState) -> tuple[int, tuple[int, ...]]:
-        """Return the slot, and the tokens of the label begun in it."""
+    def place(self, state: SlotState) -> tuple[int, int]:
+        """Return the slot of a decision, and a number for the tokens before it in the label: the same in every slot."""
         chosen, node = state
-        return len(chosen), self._tries[len(chosen)].places[node] if len(chosen) < len(self._tries) else ()
+        return len(chosen), self._tries[len(chosen)].places[node] if len(chosen) < len(self._tries) else 0
 
     def actions(self, state: SlotState) -> int:
         """Return the number of slots already filled."""
@@ -131,5 +167,7 @@ class SlotAutomaton:
     def _allowed_here(self, chosen: tuple[int, ...]) -> int:
         mask = self._allowed.get(chosen)
         if mask is None:
+            if len(self._allowed) >= _MOST_PREFIXES:
+                self._allowed.clear()
             mask = self._allowed[chosen] = self.form.allowed(chosen)
         return mask

@@ -16,6 +16,7 @@ _BRANCHING_BYTES = 12
 _MAX_WINDOWS = 1_024
 _REST_BYTES = 64
 _HABITS = 4
+_MOST_STATES = 65_536  # of about a kilobyte each
 
 
 class SpellingAutomaton:
@@ -55,6 +56,11 @@ class SpellingAutomaton:
                 self._single[state] = self._rest(state)
             rest = self._single[state]
             return self.spelling.step(state) if rest is None else rest
+
+    @property
+    def grown(self) -> bool:
+        """Whether so many states were met that a fresh automaton should take over; states cannot be forgotten singly."""
+        return self.spelling.states_met > _MOST_STATES
 
     def accepts(self, state: int) -> bool:
         """See :class:`~sgl_compiled.grammar.tokens.TokenAutomaton`."""

@@ -34,7 +34,7 @@ class TrieAutomaton:
             if node in ends:
                 raise GrammarError("the tokenizer spells two different answers with the same tokens; use other labels")
             ends[node] = index
-        self._children = [dict(sorted(kids.items())) for kids in children]
+        self._children = [dict(sorted(kids.items())) if len(kids) > 1 else kids for kids in children]
         self._ends = ends
         self.max_tokens = max(map(len, answers))
         self._actions = [0] * len(children)
@@ -60,7 +60,7 @@ class TrieAutomaton:
         return state in self._ends
 
     def actions(self, state: int) -> int:
-        """Return the number of decisions on the way to ``state``."""
+        """See :class:`~sgl_compiled.grammar.tokens.TokenAutomaton`; an answer without slots has decisions instead."""
         return self._actions[state]
 
     def ends(self) -> Iterable[int]:

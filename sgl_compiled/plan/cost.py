@@ -103,7 +103,8 @@ def fit(samples: Iterable[Sample], floor_ms: float = 0.0, hidden: Callable[[Samp
     matrix = np.column_stack([np.ones(len(data)), seen * tokens, attended, seen * rows, tokens > 1])
     times = np.array([s.ms for s in data])
     solution, _ = nnls(matrix / times[:, None], np.maximum(times - (1 - seen) * floor_ms, 0.0) / times)
-    return CostModel(*(float(value) for value in solution), floor_ms=floor_ms)
+    a, b, c, d, wide = (float(value) for value in solution)
+    return CostModel(a, b, c, d, wide, floor_ms)
 
 
 class OnlineCost:
@@ -129,7 +130,7 @@ class OnlineCost:
         if self._seen % self._refit_every == 0:
             expected = [self._initial.pass_ms(s.tokens, s.prefix, s.rows) for s in self._samples]
             pace = float(np.median([s.ms / ms for s, ms in zip(self._samples, expected, strict=True)]))
-            shapes = [*_ANCHORS, *(_WIDE_ANCHORS if self._initial.floor_ms else ())]
+            shapes = _ANCHORS + (_WIDE_ANCHORS if self._initial.floor_ms else [])
             anchors = [Sample(*shape, pace * self._initial.pass_ms(*shape)) for shape in shapes]
             self.model = fit([*self._samples, *anchors], pace * self._initial.floor_ms, self._hidden)
 

@@ -7,12 +7,12 @@ from typing import Any
 
 from sgl_compiled.control.conditional import compare
 from sgl_compiled.control.interaction import interaction
-from sgl_compiled.control.leaves import Masses, leaves
+from sgl_compiled.control.leaves import TINY, Masses, leaves
 from sgl_compiled.control.node import Bounds, Path
 from sgl_compiled.control.options import corrected, options
 from sgl_compiled.control.show import to_dict
 from sgl_compiled.errors import RequestError
-from sgl_compiled.grammar.compile import Answer
+from sgl_compiled.grammar.compile import Answer, CompiledGrammar
 from sgl_compiled.grammar.form import SlotForm
 from sgl_compiled.grammar.tokenizer import TokenizerInfo
 from sgl_compiled.grammar.trie import TrieAutomaton
@@ -29,7 +29,7 @@ from sgl_compiled.runtime.inference_schema import (
 )
 from sgl_compiled.runtime.inquire import Findings
 
-__all__ = ["evidence_tree", "write_inference"]
+__all__ = ["check_evidence", "evidence_tree", "write_inference"]
 
 MAX_OPTIONS = 1_000
 MAX_TREE_TOKENS = 64
@@ -61,20 +61,24 @@ def write_inference(found: Findings, *, details: bool) -> InferenceModel:
     )
 
 
-def evidence_tree(found: Findings, info: TokenizerInfo) -> dict[str, Any]:
-    """Return the evaluated tree.
+def check_evidence(compiled: CompiledGrammar) -> None:
+    """Refuse, before anything is sent, to show the tree of answers that are too long to nest.
 
     Raises
     ------
     RequestError
-        Its answers are too long to nest.
+        They have more than ``MAX_TREE_TOKENS`` tokens.
     """
-    compiled = found.selection.compiled
     if compiled.max_tokens > MAX_TREE_TOKENS:
         raise RequestError(
             f"answers have up to {compiled.max_tokens} tokens, and evidence is shown for {MAX_TREE_TOKENS} at most; "
             "send the request without 'evidence'"
         )
+
+
+def evidence_tree(found: Findings, info: TokenizerInfo) -> dict[str, Any]:
+    """Return the evaluated tree; see :func:`check_evidence`."""
+    check_evidence(found.selection.compiled)
     texts = info.vocabulary.token_bytes
     return to_dict(
         found.evidence, lambda token: (texts[token] or b"").decode(errors="replace"), min_probability=LEAST_SHOWN
@@ -101,9 +105,9 @@ def _certificate(found: Findings) -> tuple[bool | None, float | None]:
         return True, 0.0
     least = 1.0
     if ranked.objective == "conditional":
-        least = Masses.of(leaves(found.evidence, "conditional"), "conditional").complete
+        least = Masses.of(leaves(found.evidence, "conditional"), "conditional").settled
     excess = max(0.0, ranked.open[0][1] - ranked.floor)
-    return False, min(1.0, excess / least) if least > 0 else 1.0
+    return False, min(1.0, excess / least) if least >= TINY else 1.0
 
 
 def _answers(found: Findings) -> list[AnswerModel]:

@@ -24,7 +24,7 @@ from sgl_compiled.runtime.engine import SelectEngine
 from sgl_compiled.runtime.inference_schema import ParityModel
 from sgl_compiled.runtime.inquire import Findings, inquire, look_back
 from sgl_compiled.runtime.replay import calibrate_parity, replay_small_margins
-from sgl_compiled.runtime.report import evidence_tree, write_inference
+from sgl_compiled.runtime.report import check_evidence, evidence_tree, write_inference
 from sgl_compiled.runtime.schema import CalibrationModel, SelectRequest, SelectResponse
 
 __all__ = ["add_route"]
@@ -155,6 +155,8 @@ async def select_k(body: SelectRequest, request: Request) -> Any:
         prompt = read_prompt(body, engine.manager.tokenizer)
         compiler = await engine.compiler()
         compiled = await asyncio.to_thread(compiler.compile, grammar, body.spelling)
+        if body.evidence:
+            check_evidence(compiled)
         return await _answer(engine, compiled, prompt, body, compiler.info, request)
     except ModelError as error:
         return _error(404, str(error))

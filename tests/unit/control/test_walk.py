@@ -114,6 +114,13 @@ def test_no_choice_from_a_broken_row(values: list[float]) -> None:
         decide(row(values), (1, 2))
 
 
+def test_an_infinite_logit_is_called_so() -> None:
+    with pytest.raises(NumericalError, match=r"\+inf"):
+        decide(row([0.0, np.inf]), (1, 2))
+    with pytest.raises(NumericalError, match="no legal token"):
+        decide(row([-np.inf, -np.inf]), (1, 2))
+
+
 def test_no_choice_from_a_row_whose_vocabulary_is_broken() -> None:
     with pytest.raises(NumericalError, match="NaN"):
         decide(row([1.0, 2.0], lse=np.nan), (1, 2))

@@ -8,8 +8,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from sgl_compiled.errors import GrammarTooLargeError, SglCompiledError
+from sgl_compiled.grammar import spellings
 from sgl_compiled.grammar.actions import ActionGrammar
-from sgl_compiled.grammar.compile import compile_grammar
+from sgl_compiled.grammar.compile import GrammarCompiler, compile_grammar
 from sgl_compiled.grammar.layout import actions_ahead, decisions_ahead
 from sgl_compiled.grammar.likely import TreeRule
 from sgl_compiled.grammar.limits import Limits
@@ -89,6 +90,17 @@ def test_habits_save_passes() -> None:
         again = passes(INFO, compiled, seed, False, TreeRule(True, 0), 2)
         assert first[0] == again[0]
         assert again[1] == 1
+
+
+def test_a_fresh_automaton_takes_over_from_one_that_has_grown(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = GrammarCompiler(INFO)
+    grammar = ActionGrammar.from_labels(["abc", "abca", "bca"], 2)
+    first = compiler.compile(grammar, "any")
+    assert compiler.compile(grammar, "any") is first
+    monkeypatch.setattr(spellings, "_MOST_STATES", 1)
+    assert first.grown
+    assert compiler.compile(grammar, "any") is not first
+    assert not compiler.compile(grammar).grown
 
 
 def test_canonical_ids_are_first_tokens() -> None:

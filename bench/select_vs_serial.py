@@ -232,9 +232,7 @@ def main(
     if only:
         cells = [cell for cell in cells if cell.name in only]
         if len(cells) < len(only):
-            raise typer.BadParameter(
-                f"--only takes labels,slots,tokens,cached|fresh; known are {[c.name for c in cells]}"
-            )
+            raise typer.BadParameter("--only takes labels,slots,tokens,cached or fresh, as in 20,3,1400,cached")
     for backend in BACKENDS:
         args = [*CPU_ARGS, "--grammar-backend", backend, "--max-total-tokens", "20000"]
         with SGLangServer(path, args) as server, Client(server.url) as client, Progress(console=console) as progress:

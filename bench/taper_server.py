@@ -196,7 +196,7 @@ def prediction_errors(trace: Path, env: Environment) -> list[PredictorError]:
 def main(
     loads: Annotated[list[float], typer.Option(help="Requests a second.")] = [0.6, 1.0, 1.4],  # noqa: B006
     repetitions: Annotated[int, typer.Option(help="Seeds for each load.")] = 3,
-    horizon_s: Annotated[float, typer.Option(help="Seconds of arrivals in a run.")] = 40.0,
+    horizon_s: Annotated[float, typer.Option(help="Seconds of arrivals in a run.")] = 30.0,
     stretch: Annotated[float, typer.Option(help="Token target as a multiple of a lone step.")] = 2.5,
     quick: Annotated[bool, typer.Option(help="One load, one repetition.")] = False,
     out: Annotated[Path, typer.Option(help="Folder for the records.")] = RESULTS,

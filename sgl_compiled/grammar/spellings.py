@@ -59,7 +59,7 @@ class SpellingAutomaton:
 
     @property
     def grown(self) -> bool:
-        """Whether so many states were met that a fresh automaton should take over; states cannot be forgotten singly."""
+        """Whether so many states were met that a fresh automaton should take over; none can be forgotten by itself."""
         return self.spelling.states_met > _MOST_STATES
 
     def accepts(self, state: int) -> bool:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
+import httpx
 import sglang as sgl
 import typer
 from menus import unique_names
@@ -74,7 +75,8 @@ def run_round(paper: Paper, question: Question, sections: list[Section], k: int,
     backend = sgl.global_config.default_backend
     # All three find the prompt in the radix cache and their grammar compiled. Decoding looks no further than the
     # prompt, so that it does not matter to the other two what the first one chose.
-    backend.flush_cache()
+    # SGLang refuses to flush while a request is being put away, and waits for that if told how long.
+    httpx.post(f"{backend.base_url}/flush_cache?timeout=10", timeout=30, trust_env=False).raise_for_status()
     client.select_k(prompt, names, 1, plan="chunked")
     client.select_k("-", names, k)
     client.select_k("-", names, k, plan="serial")

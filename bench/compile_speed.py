@@ -3,9 +3,10 @@
     python -m bench.compile_speed            # about five minutes on two cores
 
 Every measurement runs in a process of its own, forked when the tokenizer and the engine's vocabulary are ready, so no
-cache knows the grammar; it takes a grammar of two words to its mask first, as a server has long done. ``outlines``, ``llguidance`` and ``xgrammar`` are driven through SGLang's own backend objects.
-A list of distinct labels is no regular expression of reasonable size; they get the list with repeats, ours says
-"distinct". A time counts from the grammar to the first legal set (engines) or first tree (ours).
+cache knows the grammar; it takes a grammar of two words to its mask first, as a server has long done. ``outlines``,
+``llguidance`` and ``xgrammar`` are driven through SGLang's own backend objects. A list of distinct labels is no regular
+expression of reasonable size; they get the list with repeats, ours says "distinct". A time counts from the grammar to
+the first legal set (engines) or first tree (ours).
 """
 
 from __future__ import annotations

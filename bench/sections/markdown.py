@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any
 
@@ -32,6 +33,8 @@ def place(records: Records) -> Iterator[str]:
     ):
         script, _, options = where["command"].partition(" ")
         versions = where["versions"]
+        # Where the records were first written is no part of what was measured.
+        options = re.sub(r"--out \S+", "", options).strip()
         command = f"python -m bench.{script.removesuffix('.py')} {options}".rstrip()
         yield (
             f"`{command}`, {where['timestamp'][:10]}, commit {where['commit']}, {where['model']}, {where['cpu_count']} "

@@ -161,8 +161,9 @@ class SelectEngine:
         )
         self.prefixes.add(prompt)
         tokens, state = forced(compiled.automaton, compiled.automaton.start)
-        selection = Selection(compiled, chosen, list(prompt), state, list(tokens), considered=considered)
-        selection.expected_cached = cached
+        selection = Selection(
+            compiled, chosen, list(prompt), state, list(tokens), considered=considered, expected_cached=cached
+        )
         if isinstance(compiled.automaton, SlotAutomaton):
             selection.ranking = SlotRanking(compiled.automaton.place, chosen.width)
         return selection

@@ -22,7 +22,6 @@ import json
 import statistics
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -33,6 +32,7 @@ from pydantic import BaseModel, Field
 from rich.console import Console
 
 from bench.common import RESULTS, Environment, append, environment, flush
+from bench.taper.arrivals import Arrival, arrivals
 from sgl_compiled.branches import POLICY_KEY, TAG
 from sgl_compiled.model import random_model
 from sgl_compiled.server import CPU_ARGS, SGLangServer
@@ -40,18 +40,6 @@ from sgl_compiled.server import CPU_ARGS, SGLangServer
 console = Console()
 app = typer.Typer(add_completion=False)
 POLICIES = ("off", "eager", "taper")
-FANOUT = 6
-WORDS = ("stone", "river", "paper", "seven", "quiet", "window", "orange", "method", "result", "letter")
-
-
-@dataclass(frozen=True, slots=True)
-class Arrival:
-    """A request to send: its time, prompt, own tokens, and tokens of each branch if it forks."""
-
-    at_s: float
-    prompt: str
-    tokens: int
-    branches: tuple[int, ...]
 
 
 class Run(BaseModel):
@@ -87,17 +75,6 @@ class PredictorError(BaseModel):
     p95: float
     under_predicted: float
     recovered_after_steps: int | None = None
-
-
-def arrivals(load_rps: float, horizon_s: float, seed: int, words: int) -> list[Arrival]:
-    """Poisson arrivals, a third of which fork."""
-    rng, now = np.random.default_rng(seed), 0.0
-    out: list[Arrival] = []
-    while (now := now + float(rng.exponential(1 / load_rps))) < horizon_s:
-        prompt = " ".join(rng.choice(WORDS, words)) + f" number {len(out)}"
-        branches = tuple(int(n) for n in rng.integers(12, 40, FANOUT)) if rng.random() < 0.33 else ()
-        out.append(Arrival(now, prompt, int(rng.integers(16, 48)), branches))
-    return out
 
 
 async def serve(url: str, plan: list[Arrival], tpot_s: float, tag: str) -> list[tuple[bool, float, list[list[int]]]]:
@@ -199,6 +176,7 @@ def main(
     horizon_s: Annotated[float, typer.Option(help="Seconds of arrivals in a run.")] = 30.0,
     stretch: Annotated[float, typer.Option(help="Token target as a multiple of a lone step.")] = 2.5,
     quick: Annotated[bool, typer.Option(help="One load, one repetition.")] = False,
+    trace: Annotated[Path | None, typer.Option(help="Keep the trace of all steps here.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for the records.")] = RESULTS,
 ) -> None:
     """Run all policies at all loads on one server."""
@@ -207,7 +185,7 @@ def main(
     model = random_model(layers=8, hidden=384)
     env = environment(str(model))
     folder = Path(tempfile.mkdtemp(prefix="taper-"))
-    config, trace = folder / "server.toml", folder / "steps.csv"
+    config, trace = folder / "server.toml", (trace or folder / "steps.csv").resolve()
     config.write_text(f'[branches]\npolicy = "eager"\ntrace = "{trace}"\n')
     # The client reads the first token and the last; those between would only take its cores from the server.
     args = [*CPU_ARGS, "--max-total-tokens", "30000", "--grammar-backend", "outlines", "--stream-interval", "16"]

@@ -11,21 +11,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import typer
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from rich.console import Console
 from rich.table import Table
 
 from bench.common import RESULTS, Environment, append, environment
+from bench.taper.arrivals import arrivals, as_job
 from bench.taper.cost import fit_linear
-from bench.taper.engine import simulate
-from bench.taper.metrics import Point, point, sustainable_load
+from bench.taper.engine import Slo, simulate
+from bench.taper.metrics import Point, met, point, sustainable_load
 from bench.taper.scenarios import POLICIES, SCENARIOS, SLO_SETS, Scenario
-from bench.taper.workload import WorkloadSpec, make_jobs
+from bench.taper.workload import make_jobs
 from sgl_compiled.branches import StepFeatures, StepTimePredictor, StepView, make_policy
 
 app = typer.Typer(add_completion=False, help=__doc__)
@@ -127,23 +129,41 @@ def sweep(
 
 @app.command()
 def fit(
-    trace: Annotated[Path, typer.Argument(help="Trace that a server wrote ([branches] trace).")],
+    trace: Annotated[Path, typer.Argument(help="Trace of all steps, from `bench.taper_server --trace`.")],
     kv_tokens: Annotated[int, typer.Option(help="KV capacity of that server, in tokens.")] = 30_000,
-    loads: Annotated[list[float], typer.Option(help="Requests a second.")] = [0.05, 0.1, 0.15, 0.2],  # noqa: B006
+    loads: Annotated[list[float], typer.Option(help="Requests a second.")] = [0.6, 1.0, 1.4],  # noqa: B006
+    seeds: Annotated[int, typer.Option(help="Seeds for each load.")] = 20,
     stretch: Annotated[float, typer.Option(help="Token target as a multiple of a lone step.")] = 2.5,
     out: Annotated[Path, typer.Option(help="Folder for the record.")] = RESULTS,
 ) -> None:
-    """Fit a cost model to a measured server and simulate the policies on it."""
+    """Fit a cost model to a measured server and simulate the requests of `bench.taper_server` on it."""
     cost, error = fit_linear(trace, kv_tokens)
     console.print(cost, f"median relative error {error:.1%}")
-    workload = WorkloadSpec("conv", share=0.2, fanout=6)
-    scenario = Scenario("fitted", workload, cost, stretch * cost.decode_s(1, 1000), tuple(loads))
-    sets = ("e2e", "tpot")
-    points = [item for load in loads for item in runs(scenario, load, 7, sets)]
-    for kind in sets:
-        summary, mean = summarise(scenario, kind, points)
-        append(out / "taper_sim_fitted.jsonl", summary)
-        console.print(kind, {name: [round(value, 3) for value in values] for name, values in mean.items()})
+    slo = Slo(ttft_s=2.0, tpot_s=stretch * cost.decode_s(1, 80), e2e_factor=0.6, start_s=1.0)
+    for load in loads:
+        met_by = dict.fromkeys(POLICIES, 0)
+        for seed in range(seeds):
+            jobs = [as_job(item) for item in arrivals(load, 30.0, seed, 40)]
+            for name in POLICIES:
+                outcomes, _ = simulate(jobs, make_policy(name), cost, slo, seed)
+                met_by[name] += sum(met(outcome, slo) for outcome in outcomes)
+        requests = sum(len(arrivals(load, 30.0, seed, 40)) for seed in range(seeds))
+        record = Fitted(load_rps=load, seeds=seeds, requests=requests, met=met_by, cost=asdict(cost), error=error)
+        append(out / "taper_sim_fitted.jsonl", record)
+        console.print(f"{load:.2f}/s: met of {requests}: {met_by}")
+
+
+class Fitted(BaseModel):
+    """Requests that met their targets on the cost model of a measured server."""
+
+    kind: Literal["fitted"] = "fitted"
+    environment: Environment = Field(default_factory=lambda: environment("cost model fitted to a server's trace"))
+    load_rps: float
+    seeds: int
+    requests: int
+    met: dict[str, int]
+    cost: dict[str, Any]
+    error: float = Field(description="Median relative error of the fit on the trace.")
 
 
 @app.command()

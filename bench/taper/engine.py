@@ -30,17 +30,21 @@ _ROW_COLUMNS = ("owner", "context", "done", "target", "expected", "waited")
 
 @dataclass(frozen=True, slots=True)
 class Slo:
-    """Targets: first token, time a token, and (for forking requests) end to end as a share of the serial allowance."""
+    """Targets: first token, time a token, and (for forking requests) end to end as a share of the serial allowance.
+
+    ``start_s`` comes on top of that share.
+    """
 
     ttft_s: float = 2.0
     tpot_s: float = 0.05
     e2e_factor: float | None = 0.6
+    start_s: float = 2.0
 
     def deadline_s(self, job: Job) -> float:
         """Seconds after arrival at which a forking job must be complete; inf when only tokens count."""
         if self.e2e_factor is None or not job.branches:
             return float("inf")
-        return self.ttft_s + self.e2e_factor * job.output * self.tpot_s
+        return self.start_s + self.e2e_factor * job.output * self.tpot_s
 
 
 @dataclass(slots=True)
@@ -233,7 +237,7 @@ class _Server:
         assert outcome is not None
         job = outcome.job
         stage = self.stage[slot]
-        if job.branches and stage < 2:
+        if job.branches and stage < (2 if job.tail else 1):
             if stage == 0:
                 many = len(job.branches)
                 tokens, attended = many * BRANCH_PROMPT_TOKENS, many * (job.prompt + job.head)

@@ -1,0 +1,40 @@
+"""Requests that the benchmark on a real server sends, and the same ones for the simulator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .workload import Job
+
+__all__ = ["FANOUT", "Arrival", "arrivals", "as_job"]
+
+FANOUT = 6
+WORDS = ("stone", "river", "paper", "seven", "quiet", "window", "orange", "method", "result", "letter")
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A request to send: its time, prompt, own tokens, and tokens of each branch if it forks."""
+
+    at_s: float
+    prompt: str
+    tokens: int
+    branches: tuple[int, ...]
+
+
+def arrivals(load_rps: float, horizon_s: float, seed: int, words: int) -> list[Arrival]:
+    """Poisson arrivals, a third of which fork."""
+    rng, now = np.random.default_rng(seed), 0.0
+    out: list[Arrival] = []
+    while (now := now + float(rng.exponential(1 / load_rps))) < horizon_s:
+        prompt = " ".join(rng.choice(WORDS, words)) + f" number {len(out)}"
+        branches = tuple(int(n) for n in rng.integers(12, 40, FANOUT)) if rng.random() < 0.33 else ()
+        out.append(Arrival(now, prompt, int(rng.integers(16, 48)), branches))
+    return out
+
+
+def as_job(item: Arrival) -> Job:
+    """Return the request with every word as one token, its lengths declared as they are, and nothing after the join."""
+    return Job(item.at_s, len(item.prompt.split()), item.tokens, item.branches, 0, 1.0)

@@ -27,6 +27,7 @@ class Environment(BaseModel):
     machine: str
     cpu: str
     cpu_count: int
+    omp_threads: int | None = Field(default=None, description="OMP_NUM_THREADS, if it limits the server's threads.")
     load_average: float = Field(description="One-minute load average when the record was begun.")
     python: str
     versions: dict[str, str]
@@ -42,6 +43,7 @@ def environment(model: str) -> Environment:
         machine=platform.machine(),
         cpu=_cpu(),
         cpu_count=os.cpu_count() or 0,
+        omp_threads=int(os.environ.get("OMP_NUM_THREADS", 0)) or None,
         load_average=round(os.getloadavg()[0], 2),
         python=platform.python_version(),
         versions={name: _version(name) for name in ("sglang", "torch", "outlines", "llguidance", "sgl_compiled")},

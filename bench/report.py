@@ -150,9 +150,10 @@ def section(path: Path, images: Path) -> Iterable[str]:
     loads = {run.run: [record.load_average for _, record in numbered if record.run == run.run] for run in runs}
     for run in runs:
         place, load = run.environment, loads[run.run]
+        threads = f", {place.omp_threads} OpenMP thread(s)" if place.omp_threads else ""
         seen = f", load average {min(load):.1f} to {max(load):.1f} during it" if load else ""
         yield (
-            f"- {run.run}: {place.model}, commit {place.commit}, {place.cpu} with {place.cpu_count} cores, "
+            f"- {run.run}: {place.model}, commit {place.commit}, {place.cpu} with {place.cpu_count} cores{threads}, "
             f"sglang {place.versions['sglang']}, torch {place.versions['torch']}{seen}: `{place.command}`"
         )
     yield ""

@@ -4,14 +4,12 @@ A token target is a line: token ``i`` (from 0) is due at ``first token + i * tpo
 all tokens are due at ``deadline``. Both become one number, the *pace* ``p`` in seconds a token that just meets the
 target from now on, ``R`` being the tokens still expected and ``S = line - now`` the time ahead of the line::
 
-    a token:     p = tpot + q * S / R      (q = 1 where S < 0)
+    a token:     p = tpot + S / R
     end to end:  p = (deadline - now - A * T0) / R
 
 ``A`` are tokens that follow the branches one by one (the answer after a join), ``T0`` the time of a step without extra
-branches. ``q`` is the share of the time ahead that may be spent: steps get longer when more requests arrive, and a
-short answer that has spent its time just before cannot earn it back. A request can have both targets, then the smaller
-pace counts; without any, ``p`` is infinite. A pace below ``T0 / rows`` cannot be met even when every row of the request
-runs: such a request is not *savable*.
+branches. A request can have both targets, then the smaller pace counts; without any, ``p`` is infinite. A pace below
+``T0 / rows`` cannot be met even when every row of the request runs.
 """
 
 from __future__ import annotations
@@ -38,7 +36,6 @@ def allowed_pace_s(
     remaining_tokens: FloatArray,
     after_tokens: FloatArray,
     base_step_s: float,
-    spend: float = 1.0,
 ) -> FloatArray:
     """Seconds a token that each request may take from now on and still meet its targets.
 
@@ -50,18 +47,14 @@ def allowed_pace_s(
         When the next token is due by the token target, that target, and the end-to-end deadline; inf where absent.
     remaining_tokens, after_tokens : ndarray, shape (g,), float64
         Tokens still expected from the live rows (> 0), and those that follow them serially.
-    spend : float
-        ``q`` above.
 
     Returns
     -------
     ndarray, shape (g,), float64
         Pace in seconds; may be negative (already late), inf without a target.
     """
-    ahead = line_s - now_s
-    ahead = np.where(ahead > 0, spend * ahead, ahead)
     with np.errstate(invalid="ignore"):
-        token_pace = tpot_s + ahead / remaining_tokens
+        token_pace = tpot_s + (line_s - now_s) / remaining_tokens
     end_pace = (deadline_s - now_s - after_tokens * base_step_s) / remaining_tokens
     pace: FloatArray = np.minimum(token_pace, end_pace)
     return pace

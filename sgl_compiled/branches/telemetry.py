@@ -26,7 +26,7 @@ class StepRecord:
     rows: int
     parked: int
     context_tokens: int
-    budget_s: float
+    refused_s: float
     slack_p05_s: float
     slack_p50_s: float
     overload: bool
@@ -48,7 +48,7 @@ def make_record(policy: str, view: StepView, decision: Decision) -> StepRecord:
         rows,
         len(decision.run) - rows,
         int(view.context_tokens[decision.run].sum()),
-        decision.budget_s,
+        decision.refused_s,
         float(low),
         float(middle),
         decision.overload,

@@ -73,9 +73,9 @@ class Decision:
     ----------
     run : ndarray, shape (n,), bool
         True = the row decodes in this step.
-    predicted_s, base_s, budget_s : float
-        Predicted time of the step as admitted, of the protected rows alone, and the limit it had to keep; seconds
-        (nan where the policy predicts nothing, inf for no limit).
+    predicted_s, base_s, refused_s : float
+        Predicted time of the step as admitted, of the protected rows alone, and with the first row that was refused;
+        seconds (nan where the policy predicts nothing, inf where nothing was refused).
     overload : bool
         The step was admitted in overload mode.
     """
@@ -83,5 +83,5 @@ class Decision:
     run: BoolArray
     predicted_s: float = float("nan")
     base_s: float = float("nan")
-    budget_s: float = float("inf")
+    refused_s: float = float("inf")
     overload: bool = False

@@ -62,7 +62,7 @@ def test_workloads_have_the_load_and_structure_asked_for(family):
 
 def test_targets_by_hand():
     serial, fork = Job(0.0, 10, 11, (), 0, 1.0), Job(0.0, 10, 5, (5, 5), 5, 1.0)
-    slo = Slo(ttft_s=1.0, tpot_s=0.1, e2e_factor=0.5)
+    slo = Slo(ttft_s=1.0, tpot_s=0.1, e2e_factor=0.5, start_s=1.0)
     [outcome], _ = run([serial], "eager")
     assert met(outcome, slo)
     outcome.first_s, outcome.finish_s = 1.0, 2.01

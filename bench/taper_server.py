@@ -173,6 +173,7 @@ def prediction_errors(trace: Path, env: Environment) -> list[PredictorError]:
 def main(
     loads: Annotated[list[float], typer.Option(help="Requests a second.")] = [0.6, 1.0, 1.4],  # noqa: B006
     repetitions: Annotated[int, typer.Option(help="Seeds for each load.")] = 3,
+    seed: Annotated[int, typer.Option(help="The first of them.")] = 0,
     horizon_s: Annotated[float, typer.Option(help="Seconds of arrivals in a run.")] = 30.0,
     stretch: Annotated[float, typer.Option(help="Token target as a multiple of a lone step.")] = 2.5,
     quick: Annotated[bool, typer.Option(help="One load, one repetition.")] = False,
@@ -193,7 +194,7 @@ def main(
         tpot_s = stretch * lone_step_s(server.url)
         console.print(f"token target {tpot_s * 1e3:.0f} ms")
         for load in loads:
-            for repetition in range(repetitions):
+            for repetition in range(seed, seed + repetitions):
                 _compare(server.url, env, load, repetition, horizon_s, tpot_s, out)
         # The shift: long prompts, all branches at once.
         post(server.url, "/set_internal_state", server_args={POLICY_KEY: "eager"})

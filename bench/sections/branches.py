@@ -15,13 +15,13 @@ _ATTAINED = ("attainment_serial", "attainment_forked")
 
 def taper_server(records: Records) -> Iterator[str]:
     """Branch policies on a real server, and the error of the step prediction."""
-    newest = records[-1]["environment"]["timestamp"]
-    records = [record for record in records if record["environment"]["timestamp"] == newest]
+    records = latest(records, lambda r: tuple(r.get(name) for name in ("phase", "load_rps", "repetition", "policy")))
     runs = [record for record in records if record["kind"] == "run"]
     yield from place(records)
+    targets = sorted({f"{1e3 * run['tpot_target_s']:.0f}" for run in runs}, key=int)
     yield (
-        f"Token target {1e3 * runs[0]['tpot_target_s']:.0f} ms. Goodput: requests a second that met their targets, "
-        "each repetition, and their mean."
+        f"Token target {' or '.join(targets)} ms (a multiple of a lone step, measured when the server starts). Goodput: "
+        "requests a second that met their targets, each repetition, and their mean."
     )
     yield ""
     rows = []

@@ -16,7 +16,7 @@ from bench.common import RESULTS
 from bench.rag import plots
 from bench.rag.records import Question, Run, read
 from bench.rag.stats import FEWEST, RESAMPLES, SEED
-from bench.rag.tables import EXACT, Difference, Group, Row, differences, groups, row
+from bench.rag.tables import EXACT, Difference, Group, Row, differences, groups, row, saving
 
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -168,6 +168,10 @@ def section(path: Path, images: Path) -> Iterable[str]:
         yield f"### {name}"
         yield ""
         yield from table(mine)
+        against = saving(found[dataset, nesting], "compiled", "chunked")
+        if against is not None:
+            yield ""
+            yield f"`compiled` saves {percent(against)} of the time of `chunked`."
         stem = f"{path.stem}-{dataset}-{nesting}"
         drawings = {"latency": plots.latency, "agreement": plots.agreement, "work": plots.work}
         if not any(one.same_rounds for one in mine):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from bench.rag.records import Question, Round
 from bench.rag.stats import mean_interval, ratio_interval
 
-__all__ = ["REFERENCE", "Difference", "Group", "Row", "differences", "groups", "row"]
+__all__ = ["REFERENCE", "Difference", "Group", "Row", "differences", "groups", "row", "saving"]
 
 REFERENCE = "serial"
 EXACT = ("serial", "compiled", "paper", "chunked")
@@ -95,6 +95,14 @@ def row(group: Group, arm: str) -> Row:
         passes=_mean([one.passes for one in rounds]),
         positions=_mean([one.positions for one in rounds]),
     )
+
+
+def saving(group: Group, arm: str, other: str) -> Interval | None:
+    """Return the share of another arm's time that an arm does without, over the rounds that both reached."""
+    theirs = group.arms.get(other, {})
+    pairs = [(one, theirs[one.question]) for one in group.arms.get(arm, {}).values() if one.question in theirs]
+    pairs = [pair for pair in pairs if _shared_ms(*pair)]
+    return _saved(pairs) if pairs else None
 
 
 def _quality(answered: Sequence[Question]) -> dict[str, Interval]:

@@ -8,7 +8,7 @@ import pytest
 
 from bench.common import environment
 from bench.rag.records import Question, ResultsError, Round, Run, Store, read
-from bench.rag.tables import differences, groups, row
+from bench.rag.tables import differences, groups, row, saving
 from bench.report import main
 
 
@@ -108,6 +108,9 @@ def test_row() -> None:
     assert got.saved is not None and got.saved[0] == pytest.approx(0.5)
     assert got.quality["AllEvidence@512"][0] == 0.25
     assert row(group, "serial").saved is None
+    against = saving(group, "free", "serial")
+    assert against is not None and against[0] == pytest.approx(0.5)
+    assert saving(group, "free", "chunked") is None
 
 
 def test_differences_name_line_and_margin() -> None:

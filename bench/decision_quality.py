@@ -5,7 +5,8 @@
 
 For each question: the certified set search against the full probe (time, decision states evaluated), interaction mass,
 the unary policy's and the greedy choice against the set, and the policy against the conditional objective. Each
-question is one line of JSON as soon as it is answered; the last line of a run summarises it.
+question is one line of JSON as soon as it is answered; started again, the script goes on where it stopped. The last
+lines of a run summarise all questions of the file.
 """
 
 from __future__ import annotations
@@ -168,7 +169,13 @@ def _record(ask: Ask, run: str, dataset: str, identity: str, answer: SelectRespo
     )
 
 
-def _ask_all(url: str, questions: int, run: str, minutes: float) -> Iterator[Question]:
+def answered(path: Path) -> list[Question]:
+    """Return the questions that the file holds."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return [Question.model_validate_json(line) for line in lines if '"kind":"question"' in line]
+
+
+def _ask_all(url: str, questions: int, run: str, minutes: float, done: set[tuple[str, str]]) -> Iterator[Question]:
     end = time.monotonic() + 60 * minutes
     ways = {"musique": _musique, "qasper": _qasper}
     with Client(url) as client:
@@ -176,7 +183,7 @@ def _ask_all(url: str, questions: int, run: str, minutes: float) -> Iterator[Que
             if time.monotonic() > end:
                 return
             ask = task.ask(task.root.children)
-            if len(ask.names) > 1:
+            if len(ask.names) > 1 and (task.dataset, task.id) not in done:
                 flush(url)
                 yield ways[task.dataset](client, ask, run, task.dataset, task.id)
 
@@ -191,7 +198,7 @@ def summarise(records: list[Question], place: Environment) -> Summary:
     masses = sorted(record.interaction for record in records if record.interaction is not None)
     ratios = [record.search_ms / record.full_ms for record in records if record.full_ms]
     return Summary(
-        run=records[0].run,
+        run=records[-1].run,
         dataset=records[0].dataset,
         questions=len(records),
         certified_share=sum(record.certified for record in records) / len(records),
@@ -218,8 +225,9 @@ def main(
     with serving(model, url) as address:
         served = httpx.get(address + "/get_model_info", timeout=60, trust_env=False).json()
         place = environment(served["model_path"])
-        records: list[Question] = []
-        for record in _ask_all(address, questions, place.timestamp, minutes):
+        records = answered(out)
+        done = {(record.dataset, record.question) for record in records}
+        for record in _ask_all(address, questions, place.timestamp, minutes, done):
             append(out, record)
             records.append(record)
             console.print(f"{record.dataset} {record.question}: {record.states_expanded} of {record.states} states")

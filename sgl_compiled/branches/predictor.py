@@ -92,6 +92,7 @@ class StepTimePredictor:
         assert list(capture_sizes) == sorted(set(capture_sizes)), "capture sizes must ascend"
         self.settings = settings or PredictorSettings()
         self.capture_sizes = capture_sizes
+        self._sizes = np.asarray(capture_sizes, dtype=np.int64)
         self.observations = 0
         self.shifts = 0
         self._theta = np.zeros(5)
@@ -157,9 +158,8 @@ class StepTimePredictor:
         c0, c1, c2, _, _ = self._coef
         sizes = np.arange(batch + 1, batch + 1 + len(extra_context))
         if self.capture_sizes:
-            grid = np.asarray(self.capture_sizes)
-            at = np.searchsorted(grid, sizes)
-            sizes = np.where(at < len(grid), grid[np.minimum(at, len(grid) - 1)], sizes)
+            inside = int(np.searchsorted(sizes, self.capture_sizes[-1], side="right"))
+            sizes[:inside] = self._sizes[np.searchsorted(self._sizes, sizes[:inside])]
         times: FloatArray = c0 + c1 * sizes + c2 * (context_tokens + np.cumsum(extra_context))
         return times
 

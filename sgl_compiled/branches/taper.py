@@ -34,9 +34,9 @@ as no neighbour has a chance.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import isqrt
 
 import numpy as np
 
@@ -103,16 +103,16 @@ class TaperPolicy:
         )
         bound = (live == 1) & np.isfinite(pace_s)
         chances = self._chances(pace_s[bound], remaining[bound], predictor)
+        extra = self._queue(extra, view.owner[extra], rank, live, alone_s / np.maximum(pace_s, 1e-6))
+        times_s = predictor.predict_widths(batch, context, view.context_tokens[extra])
+        narrow, wide = chances(np.array((base_s, times_s[-1]))).tolist()
         share = self.settings.externality_share * np.count_nonzero(bound)
-        least = chances(base_s) - max(self.settings.externality, share)
+        least = narrow - max(self.settings.externality, share)
         overload = bool(view.blocked or (bound.any() and least <= 0.0))
         self._hopeless_steps = self._hopeless_steps + 1 if overload and not view.blocked else 0
         if self._explores(predictor):
-            return Decision(run, base_s, base_s, base_s, overload)
-        extra = self._queue(extra, view.owner[extra], rank, live, alone_s / np.maximum(pace_s, 1e-6))
-        times_s = predictor.predict_widths(batch, context, view.context_tokens[extra])
-        # Chances only fall as steps get longer, and the times ascend.
-        fit = len(extra) if overload else bisect_left(times_s, True, key=lambda step_s: chances(step_s) < least)
+            return Decision(run, base_s, base_s, float(times_s[0]), overload)
+        fit = len(extra) if overload or wide >= least else _longest(times_s, chances, least)
         run[extra[:fit]] = True
         return Decision(
             run,
@@ -124,14 +124,18 @@ class TaperPolicy:
 
     def _chances(
         self, pace_s: FloatArray, remaining: FloatArray, predictor: StepTimePredictor
-    ) -> Callable[[float], float]:
-        """Return the sum of the neighbours' chances as a function of the step's time in seconds."""
-        stalls = predictor.gap_sigma_s**2 / remaining
+    ) -> Callable[[FloatArray], FloatArray]:
+        """Return the sum of the neighbours' chances as a function of step times, shape (m,), seconds."""
+        stalls = predictor.gap_sigma_s**2 / remaining + 1e-18
         spare_s = pace_s - predictor.gap_s
+        slope, sure = (0.5 * predictor.relative_sigma) ** 2, self.settings.sure_sigmas
 
-        def chances(step_s: float) -> float:
-            sigma_s = np.sqrt(stalls + (0.5 * predictor.relative_sigma * step_s) ** 2) + 1e-9
-            return float(np.clip((spare_s - step_s) / (self.settings.sure_sigmas * sigma_s), 0.0, 1.0).sum())
+        def chances(times_s: FloatArray) -> FloatArray:
+            step_s = times_s[:, None]
+            sigma_s = np.sqrt(stalls + slope * step_s * step_s)
+            chance = np.minimum(np.maximum((spare_s - step_s) / (sure * sigma_s), 0.0), 1.0)
+            total: FloatArray = chance.sum(axis=1)
+            return total
 
         return chances
 
@@ -146,3 +150,13 @@ class TaperPolicy:
         lacking[need[owner] > live[owner]] -= _LAST
         ordered: IntArray = extra[np.argsort(-lacking, kind="stable")]
         return ordered
+
+
+def _longest(times_s: FloatArray, chances: Callable[[FloatArray], FloatArray], least: float) -> int:
+    """Return how many rows of the queue keep ``least``.
+
+    Times ascend and chances only fall as steps get longer, so two looks suffice: at every so many rows, then between.
+    """
+    stride = isqrt(len(times_s))
+    kept = stride * int(np.count_nonzero(chances(times_s[stride - 1 :: stride]) >= least))
+    return kept + int(np.count_nonzero(chances(times_s[kept : kept + stride]) >= least))

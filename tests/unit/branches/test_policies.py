@@ -57,7 +57,7 @@ def externality(view, predictor, step_s, base_s):
 
         def chance(seconds, pace=pace, remaining=remaining):
             stalls = predictor.gap_sigma_s**2 / remaining
-            sigma = (stalls + (predictor.relative_sigma * seconds / 2) ** 2) ** 0.5 + 1e-9
+            sigma = (stalls + (predictor.relative_sigma * seconds / 2) ** 2 + 1e-18) ** 0.5
             return min(max((pace - seconds - predictor.gap_s) / (2 * sigma), 0.0), 1.0)
 
         lost += chance(base_s) - chance(step_s)

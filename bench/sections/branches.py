@@ -20,8 +20,8 @@ def taper_server(records: Records) -> Iterator[str]:
     yield from place(records)
     targets = sorted({f"{1e3 * run['tpot_target_s']:.0f}" for run in runs}, key=int)
     yield (
-        f"Token target {' or '.join(targets)} ms (a multiple of a lone step, measured when the server starts). Goodput: "
-        "requests a second that met their targets, each repetition, and their mean."
+        f"Token target {' or '.join(targets)} ms (a multiple of a lone step, measured when the server starts). "
+        "Goodput: requests a second that met their targets, each repetition, and their mean."
     )
     yield ""
     rows = []

@@ -6,6 +6,20 @@
 Each round shows the model the sections that are open and lets it choose some of them; those with subsections are opened
 in the next round. The same choice is also made by grammar-constrained decoding on the same server, so that answers,
 forward passes and times can be compared.
+
+Output with the embedded model, which chooses about as well as chance (first round of ``--questions 1``, without times and probabilities)::
+
+    Round 1: 7 sections open
+      1. Acknowledgments
+      2. Appendices
+      3. Conclusion
+    way               answer                                                         forward passes
+    select_k          ["Acknowledgments", "Appendices", "Conclusion"]                2 ([1,2])
+    serial reference  ["Acknowledgments", "Appendices", "Conclusion"]                16
+    gen(regex=...)    ["Acknowledgments", "Acknowledgments", "Acknowledgments"]      26
+    the same tokens as serial decoding; 14 forward passes saved
+    ...
+    3 rounds, 3 the same as serial decoding; 5 forward passes instead of 42
 """
 
 from __future__ import annotations

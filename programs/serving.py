@@ -8,14 +8,30 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 from rich.console import Console
 
 from sgl_compiled.model import embedded_model
 from sgl_compiled.server import CPU_ARGS, SGLangServer
 
-__all__ = ["console", "serving"]
+__all__ = ["console", "require_plugin", "serving"]
 
 console = Console()
+
+
+def require_plugin(url: str) -> None:
+    """Exit with a sentence unless a server with the plugin answers at ``url``."""
+    try:
+        # The route takes POST only, so that any answer but "not found" says that it is there.
+        status = httpx.get(url.rstrip("/") + "/v1/select_k", timeout=30, trust_env=False).status_code
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        console.print(f"No server answers at {url} ({error}); start one, or leave --url out for one of our own.")
+        raise SystemExit(1) from None
+    if status == httpx.codes.NOT_FOUND:
+        console.print(
+            f"The server at {url} runs without the plugin; install sgl_compiled into its environment and start it again."
+        )
+        raise SystemExit(1)
 
 
 @contextmanager
@@ -30,8 +46,14 @@ def serving(model: Path | None, url: str | None, *, tokens: int = 20_000) -> Ite
         A running server with the plugin.
     tokens : int
         Size of the KV cache of a server of our own, in tokens.
+
+    Raises
+    ------
+    SystemExit
+        Nothing answers at ``url``, or a server without the plugin; a line on the screen says which.
     """
     if url is not None:
+        require_plugin(url)
         yield url
         return
     if model is None:

@@ -7,7 +7,8 @@ Each round shows the model the sections that are open and lets it choose some of
 in the next round. The same choice is also made by grammar-constrained decoding on the same server, so that answers,
 forward passes and times can be compared.
 
-Output with the embedded model, which chooses about as well as chance (first round of ``--questions 1``, without times and probabilities)::
+Output with the embedded model, which chooses about as well as chance (first round of ``--questions 1``, without times
+and probabilities)::
 
     Round 1: 7 sections open
       1. Acknowledgments

@@ -29,7 +29,7 @@ def require_plugin(url: str) -> None:
         raise SystemExit(1) from None
     if status == httpx.codes.NOT_FOUND:
         console.print(
-            f"The server at {url} runs without the plugin; install sgl_compiled into its environment and start it again."
+            f"The server at {url} runs without the plugin; install sgl_compiled beside its SGLang and start it again."
         )
         raise SystemExit(1)
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
+import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -14,7 +17,7 @@ from typing import Any
 import httpx
 from pydantic import BaseModel, Field
 
-__all__ = ["RESULTS", "Environment", "append", "environment", "flush", "prefill", "ready_regex"]
+__all__ = ["RESULTS", "Environment", "append", "environment", "flush", "json_list_regex", "prefill", "ready_regex"]
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -81,6 +84,12 @@ def ready_regex(url: str, regex: str) -> None:
     """Let SGLang's own grammar backend compile a regex, behind a prompt that nothing else uses."""
     body = {"text": "-", "sampling_params": {"regex": regex, "max_new_tokens": 1, "temperature": 0}}
     httpx.post(url + "/generate", json=body, timeout=600, trust_env=False).raise_for_status()
+
+
+def json_list_regex(labels: Sequence[str], picks: int) -> str:
+    """Return what a client of an unmodified server writes for a JSON list of labels; it cannot say that they differ."""
+    one = "(?:" + "|".join(re.escape(json.dumps(label, ensure_ascii=False)) for label in labels) + ")"
+    return r"\[" + ", ".join([one] * picks) + r"\]"
 
 
 def _commit() -> str:

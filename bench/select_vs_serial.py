@@ -30,7 +30,7 @@ from pydantic import BaseModel
 from rich.console import Console
 from rich.progress import Progress
 
-from bench.common import RESULTS, Environment, append, environment, flush, prefill, ready_regex
+from bench.common import RESULTS, Environment, append, environment, flush, json_list_regex, prefill, ready_regex
 from sgl_compiled.client import Client
 from sgl_compiled.model import embedded_model
 from sgl_compiled.server import CPU_ARGS, SGLangServer
@@ -102,8 +102,7 @@ def regex_of(labels: list[str], n: int) -> str:
     if perm(len(labels), n) <= MAX_REGEX_CHOICES:
         inner = "|".join('", "'.join(map(re.escape, chosen)) for chosen in permutations(labels, n))
         return rf'\["({inner})"\]'
-    one = "(" + "|".join(map(re.escape, labels)) + ")"
-    return r'\["' + '", "'.join([one] * n) + r'"\]'
+    return json_list_regex(labels, n)
 
 
 Answer = tuple[list[int] | None, list[str], float]

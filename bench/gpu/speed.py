@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bench.common import json_list_regex
 from bench.gpu.client import BenchClient, random_prompt, timed
 from bench.gpu.exactness import random_layout
 from bench.gpu.records import Latency, Record, Results
@@ -143,12 +144,6 @@ def plans_for(picks: int) -> list[str]:
     return ["auto", "root+probe", *extra, "chunked", "serial"]
 
 
-def stock_regex(labels: Sequence[str], picks: int) -> str:
-    """Return the answer as a client of an unmodified server would write it; it cannot say that labels differ."""
-    one = "(" + "|".join(map(re.escape, labels)) + ")"
-    return r"\[" + ", ".join([f'"{one}"'] * picks) + r"\]"
-
-
 def _pick(
     client: BenchClient,
     prompts: Sequence[list[int]],
@@ -193,7 +188,7 @@ async def select(client: BenchClient, vocabulary: int, sizes: Sizes, results: Re
             seen: dict[str, Any] = {}
             arms = {f"select_k {plan}": _pick(client, prompts, labels, picks, plan, seen) for plan in plans_for(picks)}
             # A label takes at most as many tokens as it has bytes, and its quotes and comma four more.
-            arms["stock regex"] = _regex(client, prompts, stock_regex(labels, picks), 8 * picks + 4)
+            arms["stock regex"] = _regex(client, prompts, json_list_regex(labels, picks), 8 * picks + 4)
             for clients in sizes.clients:
                 measured = await rounds(arms, clients, sizes.rounds(clients))
                 workload = {"prompt_tokens": tokens, "n": picks, "k": len(labels), "clients": clients}

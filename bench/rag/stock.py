@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import json
-import re
 import string
 from typing import Any
 
 import sglang as sgl
 
+from bench.common import json_list_regex
 from bench.rag.arm import Arm, Choice, Engine, SkipArmError, read_names
 from bench.rag.tasks import Ask
 
-__all__ = ["ChoicesArm", "FreeArm", "LettersArm", "RegexArm", "SchemaArm", "regex_of"]
+__all__ = ["ChoicesArm", "FreeArm", "LettersArm", "RegexArm", "SchemaArm"]
 
 LETTERS = string.ascii_uppercase + string.ascii_lowercase
 
 
 def _quoted(name: str) -> str:
     return json.dumps(name, ensure_ascii=False)
-
-
-def regex_of(names: list[str], k: int) -> str:
-    """Return the regex of a JSON list of ``k`` names; it cannot say that they differ."""
-    one = "(?:" + "|".join(re.escape(_quoted(name)) for name in names) + ")"
-    return r"\[" + ", ".join([one] * k) + r"\]"
 
 
 def _most_tokens(engine: Engine, ask: Ask) -> int:
@@ -56,11 +50,11 @@ class RegexArm(Arm):
 
     def prepare(self, engine: Engine, ask: Ask) -> None:
         engine.warm(ask.prompt())
-        engine.warm_regex(regex_of(ask.names, ask.k))
+        engine.warm_regex(json_list_regex(ask.names, ask.k))
 
     def choose(self, engine: Engine, ask: Ask) -> Choice:
         # Odd spellings take more tokens than the canonical one.
-        sampling = {"regex": regex_of(ask.names, ask.k), "max_new_tokens": 4 * _most_tokens(engine, ask)}
+        sampling = {"regex": json_list_regex(ask.names, ask.k), "max_new_tokens": 4 * _most_tokens(engine, ask)}
         return _choice(engine.generate(ask.prompt(), sampling), ask)
 
 

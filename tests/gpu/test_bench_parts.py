@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bench.common import json_list_regex
 from bench.gpu import run
 from bench.gpu.exactness import Tree, deviation, random_layout, rows_of
 from bench.gpu.limits import StageTimeoutError, time_limit
 from bench.gpu.records import Latency, Record, Results
-from bench.gpu.speed import plans_for, records, stock_regex
+from bench.gpu.speed import plans_for, records
 from sgl_compiled.runtime.payload import decode, encode
 
 
@@ -54,7 +55,7 @@ def _path(positions: int, node: int) -> list[int]:
 
 
 def test_the_stock_regex_is_the_answers_form() -> None:
-    pattern = stock_regex(["1", "A.b"], 2)
+    pattern = json_list_regex(["1", "A.b"], 2)
     assert re.fullmatch(pattern, '["1", "A.b"]') and not re.fullmatch(pattern, '["1", "Axb"]')
     assert plans_for(4) == ["auto", "root+probe", "[2,2]", "chunked", "serial"]
 

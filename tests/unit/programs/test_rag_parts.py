@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from papers import Section, load_papers
 
 import bench.rag  # noqa: F401  (puts the programs on the path)
+from bench.common import json_list_regex
 from bench.rag.arm import SkipArmError, read_names
 from bench.rag.embedding import EmbeddingArm, find_model, mmr
 from bench.rag.evidence import all_evidence, coverage, pack
 from bench.rag.nesting import document_text, false_nesting
 from bench.rag.selecting import ranked
 from bench.rag.stats import mean_interval, ratio_interval
-from bench.rag.stock import regex_of
 from bench.rag.tasks import DATASETS, load_tasks
 
 
@@ -127,7 +127,7 @@ def test_regex_takes_what_json_writes() -> None:
     import re
 
     names = ['say "a.b"', "x\\y", "(1)", "é"]
-    pattern = regex_of(names, 2)
+    pattern = json_list_regex(names, 2)
     assert re.fullmatch(pattern, json.dumps(names[:2], ensure_ascii=False))
     assert re.fullmatch(pattern, json.dumps(names[2:], ensure_ascii=False))
     assert not re.fullmatch(pattern, '["say \\"a-b\\"", "(1)"]')

@@ -34,7 +34,7 @@ def place(records: Records) -> Iterator[str]:
         script, _, options = where["command"].partition(" ")
         versions = where["versions"]
         # Where the records were first written is no part of what was measured.
-        options = re.sub(r"--out \S+", "", options).strip()
+        options = re.sub(r"--(out|trace) \S+", "", options).strip()
         command = f"python -m bench.{script.removesuffix('.py')} {options}".rstrip()
         yield (
             f"`{command}`, {where['timestamp'][:10]}, commit {where['commit']}, {where['model']}, {where['cpu_count']} "

@@ -1,10 +1,10 @@
 """How long a grammar takes from its text to the first mask, ours against the engines behind SGLang.
 
-    python -m bench.compile_speed            # about five minutes on two cores
+    python -m bench.compile_speed            # about thirteen minutes on two cores
 
 Every measurement runs in a process of its own, forked when the tokenizer and the engine's vocabulary are ready, so no
-cache knows the grammar; it first takes a grammar of the same size with other words to its mask, so that the vocabulary
-is warm, as a server's has long been (a forked process copies each page that it touches first). ``outlines``,
+cache knows the grammar; it first takes as many labels of other words (before a schema, two words) to their mask, so
+that the vocabulary is warm, as a server's has long been (a forked process copies the pages it touches). ``outlines``,
 ``llguidance`` and ``xgrammar`` are driven through SGLang's own backend objects. A list of distinct labels is no regular
 expression of reasonable size; they get the list with repeats, ours says "distinct". A time counts from the grammar to
 the first legal set (engines) or first tree (ours).

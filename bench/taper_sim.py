@@ -141,13 +141,13 @@ def fit(
     console.print(cost, f"median relative error {error:.1%}")
     slo = Slo(ttft_s=2.0, tpot_s=stretch * cost.decode_s(1, 80), e2e_factor=0.6, start_s=1.0)
     for load in loads:
-        met_by = dict.fromkeys(POLICIES, 0)
+        met_by, requests = dict.fromkeys(POLICIES, 0), 0
         for seed in range(seeds):
             jobs = [as_job(item) for item in arrivals(load, 30.0, seed, 40)]
+            requests += len(jobs)
             for name in POLICIES:
                 outcomes, _ = simulate(jobs, make_policy(name), cost, slo, seed)
                 met_by[name] += sum(met(outcome, slo) for outcome in outcomes)
-        requests = sum(len(arrivals(load, 30.0, seed, 40)) for seed in range(seeds))
         record = Fitted(load_rps=load, seeds=seeds, requests=requests, met=met_by, cost=asdict(cost), error=error)
         append(out / "taper_sim_fitted.jsonl", record)
         console.print(f"{load:.2f}/s: met of {requests}: {met_by}")

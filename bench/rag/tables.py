@@ -78,7 +78,6 @@ def row(group: Group, arm: str) -> Row:
     reference = group.arms.get(REFERENCE, {})
     pairs = [(record, reference[record.question]) for record in answered if record.question in reference]
     rounds = [one for record in answered for one in record.rounds]
-    timed = [pair for pair in pairs if _shared_ms(*pair)]
     return Row(
         arm=arm,
         questions=len(answered),
@@ -90,7 +89,7 @@ def row(group: Group, arm: str) -> Row:
         same_sets=_count(one for pair in pairs for one in _rounds_agree(*pair, sets=True)),
         mean_ms=_mean([one.ms for one in rounds]),
         median_ms=statistics.median([one.ms for one in rounds]) if rounds else None,
-        saved=_saved(timed) if timed and arm != REFERENCE else None,
+        saved=saving(group, arm, REFERENCE) if arm != REFERENCE else None,
         output_tokens=_mean([one.output_tokens for one in rounds]),
         passes=_mean([one.passes for one in rounds]),
         positions=_mean([one.positions for one in rounds]),

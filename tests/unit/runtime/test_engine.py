@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -39,7 +38,6 @@ class Engine(SelectEngine):
         manager = SimpleNamespace(server_args=args, model_config=SimpleNamespace(vocab_size=VOCAB))
         super().__init__(manager, {"max_total_num_tokens": 8_000, "max_req_input_len": 7_000})
         self.held: list[tuple[int, ...]] = []
-        self.computed: list[int] = []
 
     async def generate(
         self, sampling_params: dict[str, Any], input_ids: list[int], http: Any, **fields: Any
@@ -50,16 +48,15 @@ class Engine(SelectEngine):
         cached = max((len(one) for one in self.held if base[: len(one)] == one), default=0)
         cached = min(cached, len(base) - 1)
         self.held.append(base)
-        self.computed.append(len(input_ids) - cached)
         numbers = [30.0] * len(probe.rows) + [float(id_ * 7 % 13) for ids in probe.legal for id_ in ids]
         meta = {KEY: [[len(probe.rows), np.array(numbers)]], "cached_tokens": cached}
         return {"meta_info": meta}
 
 
 @pytest.fixture
-def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
+def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Engine:
     monkeypatch.setenv("SGLCOMPILED_CACHE", str(tmp_path))  # no calibration of this machine
-    yield Engine()
+    return Engine()
 
 
 @pytest.fixture

@@ -1,13 +1,14 @@
 """Drive a real CPU server with serial and forking requests under each branch policy in turn, same arrivals.
 
-    python -m bench.taper_server            # 3 loads, 3 repetitions, about 20 minutes on two idle cores
-    python -m bench.taper_server --quick    # one load, one repetition
+    python -m bench.taper_server            # 2 mixes, 3 loads, 3 repetitions, about 50 minutes on two idle cores
+    python -m bench.taper_server --quick    # one mix, one load, one repetition
 
 The model is a random one of 8 layers: its steps are several times as fast as those of the embedded model, so that as
-many more requests come in the same time. The load is open-loop (Poisson arrivals fixed by the seed) and the client runs
-on the same machine. Targets are set from
-the server's own speed: a token may take `--stretch` times a lone decode step; a forking request must be complete in
-0.6 of what that allows for its tokens one by one. After each run the cache is flushed, which SGLang refuses while any
+many more requests come in the same time. The load is open-loop (Poisson arrivals fixed by the seed): of the `narrow`
+mix a third of the requests fork into 6 branches, of the `wide` one a fifth into 12. The client runs on the same machine
+and keeps to the last core, with the tokenizer; the scheduler has the others. Targets are set from the server's own
+speed: a token may take `--stretch` times a lone decode step; a forking request must be complete in 0.6 of what that
+allows for its tokens one by one, plus a second. After each run the cache is flushed, which SGLang refuses while any
 request holds memory. Outputs under a policy are compared with those under `eager`.
 
 The trace of all decode steps gives the error of the step prediction: before and after a change from short prompts to
@@ -22,6 +23,7 @@ import json
 import statistics
 import tempfile
 import time
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -32,7 +34,8 @@ from pydantic import BaseModel, Field
 from rich.console import Console
 
 from bench.common import RESULTS, Environment, append, environment, flush
-from bench.taper.arrivals import Arrival, arrivals
+from bench.cores import scheduler_threads, separate
+from bench.taper.arrivals import MIXES, Arrival, arrivals
 from sgl_compiled.branches import POLICY_KEY, TAG
 from sgl_compiled.model import random_model
 from sgl_compiled.server import CPU_ARGS, SGLangServer
@@ -48,6 +51,7 @@ class Run(BaseModel):
     kind: Literal["run"] = "run"
     environment: Environment
     policy: str
+    mix: str = "narrow"
     load_rps: float
     repetition: int
     tpot_target_s: float
@@ -133,7 +137,7 @@ def flushed(url: str) -> bool:
 
 def lone_step_s(url: str) -> float:
     """Median time a token of a request that runs alone."""
-    plan, times = arrivals(1.0, 6.0, 99, 40), []
+    plan, times = arrivals(MIXES["narrow"], 1.0, 6.0, 99, 40), []
     for i, item in enumerate(plan[:4]):
         alone = [Arrival(0.0, item.prompt, 40, ())]
         times.append(asyncio.run(serve(url, alone, 10.0, f"lone-{i}"))[0][1])
@@ -171,34 +175,40 @@ def prediction_errors(trace: Path, env: Environment) -> list[PredictorError]:
 
 @app.command()
 def main(
-    loads: Annotated[list[float], typer.Option(help="Requests a second.")] = [0.6, 1.0, 1.4],  # noqa: B006
+    mixes: Annotated[list[str], typer.Option(help="Names of mixes.")] = list(MIXES),  # noqa: B006
+    loads: Annotated[list[float], typer.Option(help="Requests a second.")] = [0.4, 0.8, 1.2],  # noqa: B006
     repetitions: Annotated[int, typer.Option(help="Seeds for each load.")] = 3,
     seed: Annotated[int, typer.Option(help="The first of them.")] = 0,
-    horizon_s: Annotated[float, typer.Option(help="Seconds of arrivals in a run.")] = 30.0,
+    horizon_s: Annotated[float, typer.Option(help="Seconds of arrivals in a run.")] = 45.0,
     stretch: Annotated[float, typer.Option(help="Token target as a multiple of a lone step.")] = 2.5,
-    quick: Annotated[bool, typer.Option(help="One load, one repetition.")] = False,
+    quick: Annotated[bool, typer.Option(help="One mix, one load, one repetition.")] = False,
     trace: Annotated[Path | None, typer.Option(help="Keep the trace of all steps here.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for the records.")] = RESULTS,
 ) -> None:
     """Run all policies at all loads on one server."""
+    if unknown := sorted(set(mixes) - set(MIXES)):
+        raise typer.BadParameter(f"no mix is called {', '.join(unknown)}; there are {', '.join(MIXES)}")
     if quick:
-        loads, repetitions = loads[1:2] or loads, 1
+        mixes, loads, repetitions = mixes[:1], loads[1:2] or loads, 1
     model = random_model(layers=8, hidden=384)
-    env = environment(str(model))
+    threads = scheduler_threads()
+    env = environment(str(model)).model_copy(update={"omp_threads": threads})
     folder = Path(tempfile.mkdtemp(prefix="taper-"))
     config, trace = folder / "server.toml", (trace or folder / "steps.csv").resolve()
     config.write_text(f'[branches]\npolicy = "eager"\ntrace = "{trace}"\n')
     # The client reads the first token and the last; those between would only take its cores from the server.
     args = [*CPU_ARGS, "--max-total-tokens", "30000", "--grammar-backend", "outlines", "--stream-interval", "16"]
-    with SGLangServer(model, args, env={"SGLCOMPILED_CONFIG": str(config)}, log=folder / "server.log") as server:
+    variables = {"SGLCOMPILED_CONFIG": str(config), "OMP_NUM_THREADS": str(threads)}
+    with SGLangServer(model, args, env=variables, log=folder / "server.log") as server:
+        separate(server)
         tpot_s = stretch * lone_step_s(server.url)
         console.print(f"token target {tpot_s * 1e3:.0f} ms")
-        for load in loads:
+        for mix, load in product(mixes, loads):
             for repetition in range(seed, seed + repetitions):
-                _compare(server.url, env, load, repetition, horizon_s, tpot_s, out)
+                _compare(server.url, env, mix, load, repetition, horizon_s, tpot_s, out)
         # The shift: long prompts, all branches at once.
         post(server.url, "/set_internal_state", server_args={POLICY_KEY: "eager"})
-        asyncio.run(serve(server.url, arrivals(loads[0], horizon_s, 50, 300), tpot_s, "shift"))
+        asyncio.run(serve(server.url, arrivals(MIXES[mixes[0]], loads[0], horizon_s, 50, 300), tpot_s, "shift"))
         flush(server.url)
         time.sleep(1.0)
         for record in prediction_errors(trace, env):
@@ -210,14 +220,14 @@ def main(
 
 
 def _compare(
-    url: str, env: Environment, load: float, repetition: int, horizon_s: float, tpot_s: float, out: Path
+    url: str, env: Environment, mix: str, load: float, repetition: int, horizon_s: float, tpot_s: float, out: Path
 ) -> None:
     """Run the policies on the same arrivals, in an order that rotates with the repetition."""
-    plan, answers, records = arrivals(load, horizon_s, repetition, 40), {}, {}
+    plan, answers, records = arrivals(MIXES[mix], load, horizon_s, repetition, 40), {}, {}
     for policy in (*POLICIES[repetition % 3 :], *POLICIES[: repetition % 3]):
         if post(url, "/set_internal_state", server_args={POLICY_KEY: policy}).json() != [True]:
             raise RuntimeError(f"the server did not switch to {policy}")
-        answers[policy] = asyncio.run(serve(url, plan, tpot_s, f"{policy}-{load}-{repetition}"))
+        answers[policy] = asyncio.run(serve(url, plan, tpot_s, f"{policy}-{mix}-{load}-{repetition}"))
         records[policy] = flushed(url)
     for policy, answer in answers.items():
         good = np.array([met for met, _, _ in answer])
@@ -225,6 +235,7 @@ def _compare(
         record = Run(
             environment=env,
             policy=policy,
+            mix=mix,
             load_rps=load,
             repetition=repetition,
             tpot_target_s=tpot_s,
@@ -245,7 +256,7 @@ def _compare(
         )
         append(out / "taper_server.jsonl", record)
         console.print(
-            f"{load:.2f}/s #{repetition} {policy:6s} met {record.met}/{record.requests} (serial "
+            f"{mix} {load:.2f}/s #{repetition} {policy:6s} met {record.met}/{record.requests} (serial "
             f"{record.attainment_serial:.2f}, forked {record.attainment_forked:.2f}), token "
             f"{record.tpot_serial_mean_s * 1e3:.0f} ms, {record.outputs_that_differ} of {record.outputs} outputs "
             f"differ, flushed {record.flushed}"

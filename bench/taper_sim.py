@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.common import RESULTS, Environment, append, environment
-from bench.taper.arrivals import arrivals, as_job
+from bench.taper.arrivals import MIXES, arrivals, as_job
 from bench.taper.cost import fit_linear
 from bench.taper.engine import Slo, simulate
 from bench.taper.metrics import Point, met, point, sustainable_load
@@ -143,7 +143,7 @@ def fit(
     for load in loads:
         met_by, requests = dict.fromkeys(POLICIES, 0), 0
         for seed in range(seeds):
-            jobs = [as_job(item) for item in arrivals(load, 30.0, seed, 40)]
+            jobs = [as_job(item) for item in arrivals(MIXES["narrow"], load, 30.0, seed, 40)]
             requests += len(jobs)
             for name in POLICIES:
                 outcomes, _ = simulate(jobs, make_policy(name), cost, slo, seed)

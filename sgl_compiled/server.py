@@ -104,6 +104,12 @@ class SGLangServer:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
+    @property
+    def pid(self) -> int:
+        """Process id of the server, which must have been started."""
+        assert self._process is not None, "the server has not been started"
+        return self._process.pid
+
     def alive(self) -> bool:
         """Whether the server's main process runs."""
         return self._process is not None and self._process.poll() is None

@@ -8,10 +8,21 @@ import numpy as np
 
 from .workload import Job
 
-__all__ = ["FANOUT", "Arrival", "arrivals", "as_job"]
+__all__ = ["MIXES", "Arrival", "Mix", "arrivals", "as_job"]
 
-FANOUT = 6
 WORDS = ("stone", "river", "paper", "seven", "quiet", "window", "orange", "method", "result", "letter")
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """Which share of the requests fork, and into how many branches."""
+
+    share: float
+    fanout: int
+
+
+MIXES = {"narrow": Mix(0.33, 6), "wide": Mix(0.2, 12)}
+"""A request of either mix asks for about as many tokens on average: 82 and 93."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +35,13 @@ class Arrival:
     branches: tuple[int, ...]
 
 
-def arrivals(load_rps: float, horizon_s: float, seed: int, words: int) -> list[Arrival]:
-    """Poisson arrivals, a third of which fork."""
+def arrivals(mix: Mix, load_rps: float, horizon_s: float, seed: int, words: int) -> list[Arrival]:
+    """Poisson arrivals of a mix, with prompts of so many words."""
     rng, now = np.random.default_rng(seed), 0.0
     out: list[Arrival] = []
     while (now := now + float(rng.exponential(1 / load_rps))) < horizon_s:
         prompt = " ".join(rng.choice(WORDS, words)) + f" number {len(out)}"
-        branches = tuple(int(n) for n in rng.integers(12, 40, FANOUT)) if rng.random() < 0.33 else ()
+        branches = tuple(int(n) for n in rng.integers(12, 40, mix.fanout)) if rng.random() < mix.share else ()
         out.append(Arrival(now, prompt, int(rng.integers(16, 48)), branches))
     return out
 

@@ -175,6 +175,13 @@ def answered(path: Path) -> list[Question]:
     return [Question.model_validate_json(line) for line in lines if '"kind":"question"' in line]
 
 
+def _models(path: Path) -> set[str]:
+    """Models whose answers the file holds, as its summaries name them."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    found = (Summary.model_validate_json(line) for line in lines if '"kind":"summary"' in line)
+    return {summary.environment.model for summary in found}
+
+
 def _ask_all(url: str, questions: int, run: str, minutes: float, done: set[tuple[str, str]]) -> Iterator[Question]:
     end = time.monotonic() + 60 * minutes
     ways = {"musique": _musique, "qasper": _qasper}
@@ -225,6 +232,8 @@ def main(
     with serving(model, url) as address:
         served = httpx.get(address + "/get_model_info", timeout=60, trust_env=False).json()
         place = environment(served["model_path"])
+        if others := _models(out) - {place.model}:
+            raise typer.BadParameter(f"{out} holds answers of {', '.join(others)}; give {place.model} another --out")
         records = answered(out)
         done = {(record.dataset, record.question) for record in records}
         for record in _ask_all(address, questions, place.timestamp, minutes, done):

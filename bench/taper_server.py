@@ -19,15 +19,13 @@ from __future__ import annotations
 
 import asyncio
 import csv
-import json
 import statistics
 import tempfile
 import time
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-import httpx
 import numpy as np
 import typer
 from pydantic import BaseModel, Field
@@ -36,7 +34,8 @@ from rich.console import Console
 from bench.common import RESULTS, Environment, append, environment, flush
 from bench.cores import scheduler_threads, separate
 from bench.taper.arrivals import MIXES, Arrival, arrivals
-from sgl_compiled.branches import POLICY_KEY, TAG
+from bench.taper.client import flushed, margin_where_they_part, post, serve
+from sgl_compiled.branches import POLICY_KEY
 from sgl_compiled.model import random_model
 from sgl_compiled.server import CPU_ARGS, SGLangServer
 
@@ -64,6 +63,9 @@ class Run(BaseModel):
     tpot_serial_mean_s: float
     outputs: int = Field(description="Token sequences: one of a serial request, one more for each branch.")
     outputs_that_differ: int = Field(description="From those under 'eager'.")
+    margins_where_they_part: list[float] = Field(
+        default_factory=list, description="Log-probability between the first two tokens that differ, computed anew."
+    )
     flushed: bool
 
 
@@ -79,60 +81,6 @@ class PredictorError(BaseModel):
     p95: float
     under_predicted: float
     recovered_after_steps: int | None = None
-
-
-async def serve(url: str, plan: list[Arrival], tpot_s: float, tag: str) -> list[tuple[bool, float, list[list[int]]]]:
-    """Send the plan; for each arrival whether it met its target, its time a token, and its output ids."""
-    limits = httpx.Limits(max_connections=None, keepalive_expiry=2.0)
-    async with httpx.AsyncClient(base_url=url, timeout=600, trust_env=False, limits=limits) as client:
-        begun = time.perf_counter()
-
-        async def generate(text: str, tokens: int, group: dict[str, Any]) -> tuple[list[int], float]:
-            params = {"max_new_tokens": tokens, "temperature": 0, "ignore_eos": True, "custom_params": {TAG: group}}
-            ids: list[int] = []
-            first_s = 0.0
-            body = {"text": text, "sampling_params": params, "stream": True}
-            async with client.stream("POST", "/generate", json=body) as response:
-                async for line in response.aiter_lines():
-                    if line.startswith("data: {"):
-                        first_s = first_s or time.perf_counter()
-                        ids = json.loads(line[6:])["output_ids"]
-            return ids, first_s
-
-        async def one(i: int, item: Arrival) -> tuple[bool, float, list[list[int]]]:
-            await asyncio.sleep(max(0.0, begun + item.at_s - time.perf_counter()))
-            sent = time.perf_counter()
-            total = item.tokens + sum(item.branches)
-            slo = {"e2e_s": 0.6 * total * tpot_s + 1.0} if item.branches else {"tpot_s": tpot_s}
-            group = {"id": f"{tag}-{i}", "slo": slo}
-            ids, first_s = await generate(item.prompt, item.tokens, group)
-            outputs = [ids]
-            if item.branches:
-                answers = await asyncio.gather(
-                    *(
-                        generate(f"{item.prompt} part {b}", tokens, group | {"branch": b})
-                        for b, tokens in enumerate(item.branches)
-                    )
-                )
-                outputs += [answer[0] for answer in answers]
-                return time.perf_counter() - sent <= slo["e2e_s"], 0.0, outputs
-            token_s = (time.perf_counter() - first_s) / (item.tokens - 1)
-            return token_s <= tpot_s and first_s - sent <= 2.0, token_s, outputs
-
-        return await asyncio.gather(*(one(i, item) for i, item in enumerate(plan)))
-
-
-def post(url: str, path: str, **body: Any) -> httpx.Response:
-    return httpx.post(url + path, json=body, timeout=60, trust_env=False)
-
-
-def flushed(url: str) -> bool:
-    """Flush the cache; tell whether that worked, which it does only when no request is left."""
-    try:
-        flush(url)
-    except httpx.HTTPStatusError:
-        return False
-    return True
 
 
 def lone_step_s(url: str) -> float:
@@ -224,14 +172,18 @@ def _compare(
 ) -> None:
     """Run the policies on the same arrivals, in an order that rotates with the repetition."""
     plan, answers, records = arrivals(MIXES[mix], load, horizon_s, repetition, 40), {}, {}
+    prompts = [prompt for item in plan for prompt in item.prompts]
     for policy in (*POLICIES[repetition % 3 :], *POLICIES[: repetition % 3]):
         if post(url, "/set_internal_state", server_args={POLICY_KEY: policy}).json() != [True]:
             raise RuntimeError(f"the server did not switch to {policy}")
         answers[policy] = asyncio.run(serve(url, plan, tpot_s, f"{policy}-{mix}-{load}-{repetition}"))
         records[policy] = flushed(url)
+    outputs = {policy: [ids for answer in mine for ids in answer[2]] for policy, mine in answers.items()}
     for policy, answer in answers.items():
         good = np.array([met for met, _, _ in answer])
         forks = np.array([bool(item.branches) for item in plan])
+        pairs = zip(prompts, outputs[policy], outputs["eager"], strict=True)
+        margins = [margin_where_they_part(url, *pair) for pair in pairs if pair[1] != pair[2]]
         record = Run(
             environment=env,
             policy=policy,
@@ -246,21 +198,19 @@ def _compare(
             attainment_serial=float(good[~forks].mean()) if (~forks).any() else 1.0,
             attainment_forked=float(good[forks].mean()) if forks.any() else 1.0,
             tpot_serial_mean_s=float(np.mean([t for (_, t, _), fork in zip(answer, forks, strict=True) if not fork])),
-            outputs=sum(len(a[2]) for a in answer),
-            outputs_that_differ=sum(
-                mine != theirs
-                for a, b in zip(answer, answers["eager"], strict=True)
-                for mine, theirs in zip(a[2], b[2], strict=True)
-            ),
+            outputs=len(prompts),
+            outputs_that_differ=len(margins),
+            margins_where_they_part=margins,
             flushed=records[policy],
         )
         append(out / "taper_server.jsonl", record)
         console.print(
             f"{mix} {load:.2f}/s #{repetition} {policy:6s} met {record.met}/{record.requests} (serial "
             f"{record.attainment_serial:.2f}, forked {record.attainment_forked:.2f}), token "
-            f"{record.tpot_serial_mean_s * 1e3:.0f} ms, {record.outputs_that_differ} of {record.outputs} outputs "
-            f"differ, flushed {record.flushed}"
+            f"{record.tpot_serial_mean_s * 1e3:.0f} ms, {len(margins)} of {len(prompts)} outputs differ "
+            f"{margins or ''}, flushed {record.flushed}"
         )
+    flushed(url)  # of what the margins left
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -23,8 +24,8 @@ from rich.table import Table
 
 from bench.common import RESULTS, Environment, append, environment
 from bench.taper.arrivals import MIXES, arrivals, as_job
-from bench.taper.cost import fit_linear
 from bench.taper.engine import Slo, simulate
+from bench.taper.measured import fit_measured
 from bench.taper.metrics import Point, met, point, sustainable_load
 from bench.taper.scenarios import POLICIES, SCENARIOS, SLO_SETS, Scenario
 from bench.taper.workload import make_jobs
@@ -131,26 +132,35 @@ def sweep(
 def fit(
     trace: Annotated[Path, typer.Argument(help="Trace of all steps, from `bench.taper_server --trace`.")],
     kv_tokens: Annotated[int, typer.Option(help="KV capacity of that server, in tokens.")] = 30_000,
-    loads: Annotated[list[float], typer.Option(help="Requests a second.")] = [0.6, 1.0, 1.4],  # noqa: B006
-    seeds: Annotated[int, typer.Option(help="Seeds for each load.")] = 20,
+    loads: Annotated[list[float], typer.Option(help="Requests a second.")] = [0.4, 0.8, 1.2],  # noqa: B006
+    seeds: Annotated[int, typer.Option(help="Seeds for each load.")] = 40,
     stretch: Annotated[float, typer.Option(help="Token target as a multiple of a lone step.")] = 2.5,
     out: Annotated[Path, typer.Option(help="Folder for the record.")] = RESULTS,
 ) -> None:
-    """Fit a cost model to a measured server and simulate the requests of `bench.taper_server` on it."""
-    cost, error = fit_linear(trace, kv_tokens)
-    console.print(cost, f"median relative error {error:.1%}")
+    """Simulate the requests of `bench.taper_server` on the cost and unsteadiness of the server it measured."""
+    cost, noise = fit_measured(trace, kv_tokens)
+    console.print(cost, noise)
     slo = Slo(ttft_s=2.0, tpot_s=stretch * cost.decode_s(1, 80), e2e_factor=0.6, start_s=1.0)
-    for load in loads:
+    for mix, load in product(MIXES, loads):
         met_by, requests = dict.fromkeys(POLICIES, 0), 0
         for seed in range(seeds):
-            jobs = [as_job(item) for item in arrivals(MIXES["narrow"], load, 30.0, seed, 40)]
+            jobs = [as_job(item) for item in arrivals(MIXES[mix], load, 45.0, seed, 40)]
             requests += len(jobs)
             for name in POLICIES:
-                outcomes, _ = simulate(jobs, make_policy(name), cost, slo, seed)
+                outcomes, _ = simulate(jobs, make_policy(name), cost, slo, seed, noise)
                 met_by[name] += sum(met(outcome, slo) for outcome in outcomes)
-        record = Fitted(load_rps=load, seeds=seeds, requests=requests, met=met_by, cost=asdict(cost), error=error)
+        record = Fitted(
+            mix=mix,
+            load_rps=load,
+            seeds=seeds,
+            tpot_target_s=slo.tpot_s,
+            requests=requests,
+            met=met_by,
+            cost=asdict(cost),
+            noise=asdict(noise),
+        )
         append(out / "taper_sim_fitted.jsonl", record)
-        console.print(f"{load:.2f}/s: met of {requests}: {met_by}")
+        console.print(f"{mix} {load:.2f}/s: met of {requests}: {met_by}")
 
 
 class Fitted(BaseModel):
@@ -158,12 +168,14 @@ class Fitted(BaseModel):
 
     kind: Literal["fitted"] = "fitted"
     environment: Environment = Field(default_factory=lambda: environment("cost model fitted to a server's trace"))
+    mix: str
     load_rps: float
     seeds: int
+    tpot_target_s: float
     requests: int
     met: dict[str, int]
     cost: dict[str, Any]
-    error: float = Field(description="Median relative error of the fit on the trace.")
+    noise: dict[str, float]
 
 
 @app.command()

@@ -15,7 +15,8 @@ _ATTAINED = ("attainment_serial", "attainment_forked")
 
 def taper_server(records: Records) -> Iterator[str]:
     """Branch policies on a real server, and the error of the step prediction."""
-    records = latest(records, lambda r: tuple(r.get(name) for name in ("phase", "load_rps", "repetition", "policy")))
+    names = ("phase", "mix", "load_rps", "repetition", "policy")
+    records = latest(records, lambda record: tuple(record.get(name) for name in names))
     runs = [record for record in records if record["kind"] == "run"]
     yield from place(records)
     targets = sorted({f"{1e3 * run['tpot_target_s']:.0f}" for run in runs}, key=int)
@@ -25,17 +26,17 @@ def taper_server(records: Records) -> Iterator[str]:
     )
     yield ""
     rows = []
-    for load in dict.fromkeys(run["load_rps"] for run in runs):
-        for policy in dict.fromkeys(run["policy"] for run in runs):
-            mine = [run for run in runs if (run["load_rps"], run["policy"]) == (load, policy)]
+    for mix, load in dict.fromkeys((run["mix"], run["load_rps"]) for run in runs):
+        for policy in ("off", "eager", "taper"):
+            mine = [run for run in runs if (run["mix"], run["load_rps"], run["policy"]) == (mix, load, policy)]
             rows.append(
-                [f"{load}", f"`{policy}`", ", ".join(f"{run['goodput_rps']:.2f}" for run in mine)]
+                [mix, f"{load}", f"`{policy}`", ", ".join(f"{run['goodput_rps']:.2f}" for run in mine)]
                 + [f"{statistics.fmean(run['goodput_rps'] for run in mine):.3f}"]
                 + [f"{sum(run['met'] for run in mine)} of {sum(run['requests'] for run in mine)}"]
                 + [f"{statistics.fmean(run[name] for run in mine):.0%}" for name in _ATTAINED]
                 + [f"{sum(r['outputs_that_differ'] for r in mine)} of {sum(r['outputs'] for r in mine)}"]
             )
-    head = ["load", "policy", "goodput", "mean", "met", "serial met", "forked met", "outputs other than eager's"]
+    head = ["mix", "load", "policy", "goodput", "mean", "met", "serial met", "forked met", "outputs other than eager's"]
     yield from table(head, rows)
     errors = [
         [record["phase"], str(record["steps"]), f"{record['mae']:.1%}", f"{record['bias']:+.1%}"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator
-from typing import Any
 
 from bench.sections.markdown import Records, latest, place, table
 
@@ -138,11 +137,12 @@ def pass_overhead(records: Records) -> Iterator[str]:
 
 def parity(records: Records) -> Iterator[str]:
     """How far reduced precision takes compiled choices from serial ones."""
-    for record in latest(records, lambda record: record["dtype"]):
+    for record in latest(records, lambda record: (record["environment"]["model"], record["dtype"])):
         yield from place([record])
         logits = record["epsilon"]["logits"]
         yield (
-            f"{record['dtype']}: {record['answers_that_differ']} of {record['answers']} answers differ "
+            f"{record['environment']['model']}, {record['dtype']}: "
+            f"{record['answers_that_differ']} of {record['answers']} answers differ "
             f"({len(record['flip_margins'])} first flips among {record['decisions']} decisions, "
             f"{record['flips_outside_two_epsilon']} of them outside 2 epsilon). Deviation of the legal "
             f"log-probabilities: mean {logits['mean']:.2g}, p95 {logits['p95']:.2g}, p99 {logits['p99']:.2g}, largest "
@@ -162,7 +162,7 @@ def decision_quality(records: Records) -> Iterator[str]:
     summaries = latest([r for r in records if r["kind"] == "summary"], lambda record: record["dataset"])
     yield from place(summaries)
     for found in summaries:
-        questions = [r for r in records if r["kind"] == "question" and (r["run"], r["dataset"]) == _run_of(found)]
+        questions = [r for r in records if r["kind"] == "question" and r["dataset"] == found["dataset"]]
         yield (
             f"{found['dataset']}: {found['questions']} questions, {100 * found['certified_share']:.0f} % certified; "
             f"decision states evaluated, median {found['states_expanded_median']:.0f} of {found['states_median']:.0f}."
@@ -183,7 +183,3 @@ def decision_quality(records: Records) -> Iterator[str]:
         parts.append(f"total variation between the two, medians of the bounds: {low:.3f} to {high:.3f}")
         yield "; ".join(parts).capitalize() + "."
         yield ""
-
-
-def _run_of(record: dict[str, Any]) -> tuple[str, str]:
-    return record["run"], record["dataset"]

@@ -36,8 +36,9 @@ def place(records: Records) -> Iterator[str]:
         # Where the records were first written is no part of what was measured.
         options = re.sub(r"--(out|trace) \S+", "", options).strip()
         command = f"python -m bench.{script.removesuffix('.py')} {options}".rstrip()
+        threads = f" ({where['omp_threads']} OpenMP thread)" if where.get("omp_threads") == 1 else ""
         yield (
             f"`{command}`, {where['timestamp'][:10]}, commit {where['commit']}, {where['model']}, {where['cpu_count']} "
-            f"cores of {where['cpu']}, SGLang {versions['sglang']}, torch {versions['torch']}."
+            f"cores of {where['cpu']}{threads}, SGLang {versions['sglang']}, torch {versions['torch']}."
         )
         yield ""

@@ -34,6 +34,11 @@ class Arrival:
     tokens: int
     branches: tuple[int, ...]
 
+    @property
+    def prompts(self) -> tuple[str, ...]:
+        """Prompt of the request itself, then of each branch."""
+        return (self.prompt, *(f"{self.prompt} part {b}" for b in range(len(self.branches))))
+
 
 def arrivals(mix: Mix, load_rps: float, horizon_s: float, seed: int, words: int) -> list[Arrival]:
     """Poisson arrivals of a mix, with prompts of so many words."""

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 from bisect import bisect_left
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
-import numpy as np
-from scipy.optimize import nnls
-
-__all__ = ["CAPTURE_SIZES", "CostModel", "LinearCost", "RooflineCost", "fit_linear"]
+__all__ = ["CAPTURE_SIZES", "CostModel", "LinearCost", "RooflineCost"]
 
 CAPTURE_SIZES = (1, 2, 4, *range(8, 513, 8))
 
@@ -82,7 +77,7 @@ class RooflineCost:
 
 @dataclass(frozen=True, slots=True)
 class LinearCost:
-    """The predictor's own form, with coefficients fitted from a measured server (seconds)."""
+    """The predictor's own form (seconds)."""
 
     step_s: float
     row_s: float
@@ -101,25 +96,3 @@ class LinearCost:
     def extend_s(self, tokens: int, attended_tokens: int) -> float:
         """See :class:`CostModel`."""
         return self.pass_s + self.token_s * tokens
-
-
-def fit_linear(trace: Path, kv_tokens: int, max_rows: int = 64) -> tuple[LinearCost, float]:
-    """Fit a cost model to the trace of a measured server; also returns its median relative error.
-
-    The fit minimises relative errors, and once more without the tenth of the steps it explains worst (other processes
-    on the machine).
-    """
-    with trace.open(newline="") as file:
-        steps = [row for row in csv.DictReader(file) if float(row["actual_s"]) > 0]
-    names = ("rows", "context_tokens", "extend_passes", "extend_tokens")
-    design = np.array([[1.0, *(float(row[name]) for name in names)] for row in steps])
-    actual = np.array([float(row["actual_s"]) for row in steps])
-    kept = np.ones(len(actual), dtype=np.bool_)
-    for _ in range(2):
-        scaled = design[kept] / actual[kept, None]
-        unit = np.maximum(scaled.max(axis=0), 1e-12)
-        coefficients = nnls(scaled / unit, np.ones(int(kept.sum())))[0] / unit
-        error = np.abs(design @ coefficients - actual) / actual
-        kept = error <= np.quantile(error, 0.9)
-    step_s, row_s, context_s, pass_s, token_s = (float(value) for value in coefficients)
-    return LinearCost(step_s, row_s, context_s, pass_s, token_s, kv_tokens, max_rows), float(np.median(error))

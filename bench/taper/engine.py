@@ -22,7 +22,7 @@ from sgl_compiled.branches.view import StepView
 from .cost import CostModel
 from .workload import Job
 
-__all__ = ["Outcome", "Slo", "StepLog", "simulate"]
+__all__ = ["Noise", "Outcome", "Slo", "StepLog", "simulate"]
 
 BRANCH_PROMPT_TOKENS = 16
 _ROW_COLUMNS = ("owner", "context", "done", "target", "expected", "waited")
@@ -45,6 +45,19 @@ class Slo:
         if self.e2e_factor is None or not job.branches:
             return float("inf")
         return self.start_s + self.e2e_factor * job.output * self.tpot_s
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """How a machine's times scatter about its cost model, in natural logarithms.
+
+    `step` is the spread from step to step; `drift` that of the machine's speed, which wanders within some `drift_s`
+    seconds (a machine shared with others).
+    """
+
+    step: float = 0.03
+    drift: float = 0.0
+    drift_s: float = 5.0
 
 
 @dataclass(slots=True)
@@ -79,9 +92,9 @@ class _Extend:
 
 
 class _Server:
-    def __init__(self, policy: Policy, cost: CostModel, slo: Slo, seed: int, noise: float) -> None:
+    def __init__(self, policy: Policy, cost: CostModel, slo: Slo, seed: int, noise: Noise) -> None:
         self.policy, self.cost, self.slo = policy, cost, slo
-        self.rng, self.noise = np.random.default_rng([seed, 77]), noise
+        self.rng, self.noise, self.speed = np.random.default_rng([seed, 77]), noise, 0.0
         self.predictor = StepTimePredictor(capture_sizes=cost.capture_sizes)
         self.now = 0.0
         self.free_kv = cost.kv_tokens
@@ -102,7 +115,12 @@ class _Server:
         self.log = StepLog()
 
     def _spend(self, seconds: float) -> float:
-        actual = seconds * float(np.exp(self.noise * self.rng.standard_normal()))
+        noise = self.noise.step * self.rng.standard_normal()
+        if self.noise.drift:
+            kept = np.exp(-seconds / self.noise.drift_s)
+            fresh = self.noise.drift * (1.0 - kept * kept) ** 0.5
+            self.speed = kept * self.speed + fresh * self.rng.standard_normal()
+        actual = seconds * float(np.exp(noise + self.speed))
         self.now += actual
         return actual
 
@@ -260,10 +278,10 @@ def simulate(
     cost: CostModel,
     slo: Slo,
     seed: int = 0,
-    noise: float = 0.03,
+    noise: Noise | None = None,
 ) -> tuple[list[Outcome], StepLog]:
     """Run `jobs` (by arrival) to their end."""
-    server = _Server(policy, cost, slo, seed, noise)
+    server = _Server(policy, cost, slo, seed, noise or Noise())
     outcomes = [Outcome(job) for job in jobs]
     coming = deque(outcomes)
     while True:

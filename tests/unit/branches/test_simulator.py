@@ -7,8 +7,9 @@ import csv
 import numpy as np
 import pytest
 
-from bench.taper.cost import LinearCost, RooflineCost, fit_linear
-from bench.taper.engine import Slo, simulate
+from bench.taper.cost import LinearCost, RooflineCost
+from bench.taper.engine import Noise, Slo, simulate
+from bench.taper.measured import fit_measured
 from bench.taper.metrics import met, sustainable_load
 from bench.taper.workload import Job, WorkloadSpec, make_jobs
 from sgl_compiled.branches import make_policy
@@ -17,7 +18,7 @@ QUIET = LinearCost(step_s=0.01, row_s=0.001, context_s=0.0, pass_s=0.0, token_s=
 
 
 def run(jobs, policy, cost=QUIET, slo=None, **kwargs):
-    return simulate(jobs, make_policy(policy), cost, slo or Slo(), noise=0.0, **kwargs)
+    return simulate(jobs, make_policy(policy), cost, slo or Slo(), noise=Noise(0.0), **kwargs)
 
 
 def test_a_serial_job_by_hand():
@@ -80,18 +81,36 @@ def test_sustainable_load_interpolates():
     assert sustainable_load([1, 2], [1.0, 0.99]) == 2
 
 
-def test_a_cost_model_is_recovered_from_a_trace(tmp_path):
+def test_a_measured_server_is_recovered_from_its_trace(tmp_path):
     rng, path = np.random.default_rng(0), tmp_path / "steps.csv"
+    steps_s = {1: 0.027, 2: 0.041, 3: 0.051, 4: 0.047, 8: 0.055, 12: 0.071}
+    drift, per_step = 0.0, 0.98
     with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, ["rows", "context_tokens", "extend_passes", "extend_tokens", "actual_s"])
+        writer = csv.DictWriter(file, ["rows", "extend_passes", "extend_tokens", "actual_s"])
         writer.writeheader()
-        for i in range(400):
-            rows, passes = int(rng.integers(1, 20)), int(rng.random() < 0.2)
-            context, tokens = rows * int(rng.integers(50, 500)), passes * int(rng.integers(20, 400))
-            actual = 0.02 + 0.003 * rows + 1e-6 * context + 0.01 * passes + 1e-4 * tokens
-            spike = 0.5 if i % 50 == 0 else 0.0
-            writer.writerow(dict(zip(writer.fieldnames, (rows, context, passes, tokens, actual + spike), strict=True)))
-    cost, error = fit_linear(path, kv_tokens=1000)
-    assert error < 1e-6
-    assert (cost.step_s, cost.row_s, cost.context_s) == pytest.approx((0.02, 0.003, 1e-6), rel=1e-3)
-    assert (cost.pass_s, cost.token_s) == pytest.approx((0.01, 1e-4), rel=1e-3)
+        for _ in range(20_000):
+            rows, passes = int(rng.choice(list(steps_s))), int(rng.random() < 0.1)
+            tokens = passes * int(rng.integers(20, 400))
+            drift = per_step * drift + 0.12 * (1 - per_step**2) ** 0.5 * rng.standard_normal()
+            exact = steps_s[rows] + 0.02 * passes + 1e-4 * tokens
+            actual = exact * np.exp(drift + 0.08 * rng.standard_normal())
+            writer.writerow(dict(zip(writer.fieldnames, (rows, passes, tokens, actual), strict=True)))
+        writer.writerow(dict.fromkeys(writer.fieldnames, 1) | {"actual_s": ""})  # the last step is not measured
+    cost, noise = fit_measured(path, kv_tokens=1000)
+    assert {n: cost.decode_s(n, 0) for n in steps_s} == pytest.approx(steps_s, rel=0.05)
+    assert cost.decode_s(6, 0) == pytest.approx(0.051, rel=0.05)
+    assert cost.decode_s(20, 0) > cost.decode_s(12, 0)
+    assert (cost.pass_s, cost.token_s) == pytest.approx((0.02, 1e-4), rel=0.3)
+    assert (noise.step, noise.drift) == pytest.approx((0.08, 0.12), rel=0.15)
+    assert noise.drift_s == pytest.approx(0.051 / -np.log(per_step), rel=0.5)
+
+
+def test_a_machine_whose_speed_wanders_keeps_its_books():
+    jobs = [Job(0.1 * i, 40, 30, (), 0, 1.0) for i in range(40)]
+    steady, log = run(jobs, "eager")
+    wandering, wide = simulate(jobs, make_policy("eager"), QUIET, Slo(), 0, Noise(0.0, 0.2, 5.0))
+    ratio = np.array(wide.elapsed_s) / np.array([0.01 + 0.001 * n for n in wide.rows])
+    assert np.log(ratio).std() > 0.05
+    assert np.corrcoef(ratio[:-1], ratio[1:])[0, 1] > 0.9  # it wanders, it does not jump
+    assert sum(wide.rows) == sum(log.rows)
+    assert all(outcome.finish_s >= outcome.first_s for outcome in [*steady, *wandering])

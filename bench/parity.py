@@ -1,6 +1,6 @@
 """The parity dial in bfloat16: how often compiled choices differ from SGLang's own decoding, and what agreement costs.
 
-    python -m bench.parity                    # about five minutes on two cores
+    python -m bench.parity                    # about eight minutes on two cores
 
 A server in bfloat16 is calibrated first (``epsilon``: how far the logits of the two ways lie apart), then answers each
 prompt both ways. A decision that serial decoding took otherwise should have a margin within two epsilon; the curve says
@@ -54,7 +54,7 @@ def main(
     model: Annotated[Path | None, typer.Option(help="Checkpoint folder; the embedded model by default.")] = None,
     dtype: Annotated[str, typer.Option(help="Of the server.")] = "bfloat16",
     answers: Annotated[int, typer.Option(help="Prompts that are answered both ways.")] = 100,
-    replays: Annotated[int, typer.Option(help="Choices that the calibration replays.")] = 30,
+    replays: Annotated[int, typer.Option(help="Choices that the calibration replays.")] = 15,
     out: Annotated[Path, typer.Option(help="JSONL file, appended to; the plot lies beside it.")] = RESULTS
     / "parity.jsonl",
 ) -> None:
@@ -73,6 +73,7 @@ def main(
             server.url + "/v1/select_k/calibrate", params={"replays": replays}, timeout=3600, trust_env=False
         )
         epsilon = found.raise_for_status().json()["parity"]
+        epsilon["setting"]["model"] = path.name
         for index in track(range(answers), "both ways", console=console):
             prompt = " ".join(rng.choices(WORDS, k=rng.choice((32, 64, 128, 256)))) + "\nSections: "
             start = time.perf_counter()

@@ -22,6 +22,7 @@ import csv
 import statistics
 import tempfile
 import time
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Literal
@@ -30,6 +31,7 @@ import numpy as np
 import typer
 from pydantic import BaseModel, Field
 from rich.console import Console
+from transformers import AutoTokenizer
 
 from bench.common import RESULTS, Environment, append, environment, flush
 from bench.cores import scheduler_threads, separate
@@ -151,9 +153,10 @@ def main(
         separate(server)
         tpot_s = stretch * lone_step_s(server.url)
         console.print(f"token target {tpot_s * 1e3:.0f} ms")
+        encode = AutoTokenizer.from_pretrained(model).encode
         for mix, load in product(mixes, loads):
             for repetition in range(seed, seed + repetitions):
-                _compare(server.url, env, mix, load, repetition, horizon_s, tpot_s, out)
+                _compare(server.url, encode, env, mix, load, repetition, horizon_s, tpot_s, out)
         # The shift: long prompts, all branches at once.
         post(server.url, "/set_internal_state", server_args={POLICY_KEY: "eager"})
         asyncio.run(serve(server.url, arrivals(MIXES[mixes[0]], loads[0], horizon_s, 50, 300), tpot_s, "shift"))
@@ -168,7 +171,15 @@ def main(
 
 
 def _compare(
-    url: str, env: Environment, mix: str, load: float, repetition: int, horizon_s: float, tpot_s: float, out: Path
+    url: str,
+    encode: Callable[[str], list[int]],
+    env: Environment,
+    mix: str,
+    load: float,
+    repetition: int,
+    horizon_s: float,
+    tpot_s: float,
+    out: Path,
 ) -> None:
     """Run the policies on the same arrivals, in an order that rotates with the repetition."""
     plan, answers, records = arrivals(MIXES[mix], load, horizon_s, repetition, 40), {}, {}
@@ -182,8 +193,11 @@ def _compare(
     for policy, answer in answers.items():
         good = np.array([met for met, _, _ in answer])
         forks = np.array([bool(item.branches) for item in plan])
-        pairs = zip(prompts, outputs[policy], outputs["eager"], strict=True)
-        margins = [margin_where_they_part(url, *pair) for pair in pairs if pair[1] != pair[2]]
+        margins = [
+            margin_where_they_part(url, encode(prompt), mine, theirs)
+            for prompt, mine, theirs in zip(prompts, outputs[policy], outputs["eager"], strict=True)
+            if mine != theirs
+        ]
         record = Run(
             environment=env,
             policy=policy,

@@ -72,18 +72,17 @@ def flushed(url: str) -> bool:
     return True
 
 
-def margin_where_they_part(url: str, prompt: str, one: Sequence[int], other: Sequence[int]) -> float:
+def margin_where_they_part(url: str, prompt: Sequence[int], one: Sequence[int], other: Sequence[int]) -> float:
     """Log-probability between the tokens that two greedy outputs of a prompt differ in first, computed anew.
 
     Infinite if either is not among the ten most probable. A margin near the rounding of the logits says that batches of
     different sizes, whose kernels add up in different orders, decided.
     """
     at = next(i for i, (mine, theirs) in enumerate(zip(one, other, strict=True)) if mine != theirs)
-    ids = post(url, "/tokenize", prompt=prompt).raise_for_status().json()["tokens"]
     answer = post(
         url,
         "/generate",
-        input_ids=[*ids, *one[:at]],
+        input_ids=[*prompt, *one[:at]],
         sampling_params={"max_new_tokens": 1, "temperature": 0, "ignore_eos": True},
         return_logprob=True,
         top_logprobs_num=10,

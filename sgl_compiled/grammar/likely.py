@@ -70,8 +70,8 @@ def unfold_likely(
     Raises
     ------
     GrammarTooLargeError
-        The likely spellings of a finite language alone exceed ``max_positions``, ``limits.max_likely_positions`` or
-        ``max_legal_ids``.
+        The likely spellings of a finite language alone exceed ``max_positions``, or with more than one decision
+        ``limits.max_likely_positions`` or ``max_legal_ids``.
     """
     nodes: list[_Node] = []
     root = _Node(-1, ROOT, state, 0, kept=True)
@@ -102,11 +102,13 @@ def unfold_likely(
             decides = len(legal) > 1
             if decides:
                 path = _path(nodes, index)
-                wide = index != ROOT and ids + len(legal) > limits.max_legal_ids
-                if positions + len(path) > room or wide:
+                # The first decision is the least that a pass can evaluate, however much is forced before it.
+                most = room if ids or automaton.truncated else max_positions
+                wide = ids and ids + len(legal) > limits.max_legal_ids
+                if positions + len(path) > most or wide:
                     if cost == 0 and not automaton.truncated:
                         raise GrammarTooLargeError(
-                            f"the likely spellings of this pass need more than {room} tree positions or "
+                            f"the likely spellings of this pass need more than {most} tree positions or "
                             f"{limits.max_legal_ids} legal ids; use plan='chunked'"
                         )
                     if automaton.truncated:

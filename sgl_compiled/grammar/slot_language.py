@@ -7,6 +7,7 @@ from math import comb, perm
 from typing import NamedTuple
 
 from sgl_compiled.grammar.form import SlotForm
+from sgl_compiled.grammar.slots import masks_below
 
 __all__ = ["SlotLanguage"]
 
@@ -172,7 +173,6 @@ class _ChoiceTrie:
 
     def __init__(self, choices: tuple[str, ...]) -> None:
         self.children: list[dict[int, int]] = [{}]
-        self.below = [(1 << len(choices)) - 1]
         self.ends: dict[int, int] = {}
         for index, choice in enumerate(choices):
             node = 0
@@ -180,7 +180,7 @@ class _ChoiceTrie:
                 child = self.children[node].setdefault(byte, len(self.children))
                 if child == len(self.children):
                     self.children.append({})
-                    self.below.append(0)
-                self.below[child] |= 1 << index
                 node = child
             self.ends[node] = index
+        assert len(self.ends) == len(choices), "a choice is named twice"
+        self.below = masks_below(self.children, self.ends, {})

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from sgl_compiled.grammar.form import SlotForm
 
-__all__ = ["SegmentTrie", "Shared", "SlotAutomaton", "SlotState"]
+__all__ = ["SegmentTrie", "Shared", "SlotAutomaton", "SlotState", "masks_below"]
 
 _MOST_PREFIXES = 65_536  # whose allowed choices are remembered; a server meets new ones forever
 
@@ -57,7 +57,7 @@ class SegmentTrie:
         shared = shared or Shared()
         return cls(
             tuple(dict(sorted(kids.items())) if len(kids) > 1 else kids for kids in children),
-            _below(children, ends, shared.masks),
+            masks_below(children, ends, shared.masks),
             ends,
             max(map(len, segments)),
             _places(children, ends, shared.places),
@@ -70,8 +70,13 @@ class SegmentTrie:
 
 
 # Nodes are numbered in the order in which they were reached: a child's number is larger than its parent's.
-def _below(children: Sequence[Mapping[int, int]], ends: Mapping[int, int], known: dict[int, int]) -> tuple[int, ...]:
-    """Return the masks; nodes between which nothing branches share one, since it is as wide as the list of choices."""
+def masks_below(
+    children: Sequence[Mapping[int, int]], ends: Mapping[int, int], known: dict[int, int]
+) -> tuple[int, ...]:
+    """Return for each node of a trie the bit mask of the choices that pass through it; `known` holds masks to share.
+
+    Nodes between which nothing branches share one in any case, since it is as wide as the list of choices.
+    """
     below = [0] * len(children)
     for node in reversed(range(len(children))):
         kids = children[node]

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from typing import Protocol
 
-__all__ = ["CAPTURE_SIZES", "CostModel", "LinearCost", "RooflineCost"]
+__all__ = ["CAPTURE_SIZES", "CostModel", "RooflineCost"]
 
 CAPTURE_SIZES = (1, 2, 4, *range(8, 513, 8))
 
@@ -73,26 +73,3 @@ class RooflineCost:
             return 0.0
         linear = max(self.weight_bytes / self.bandwidth, tokens * self.flops_token / self.compute)
         return self.overhead_s + linear + attended_tokens * self.kv_bytes_token / self.bandwidth
-
-
-@dataclass(frozen=True, slots=True)
-class LinearCost:
-    """The predictor's own form (seconds)."""
-
-    step_s: float
-    row_s: float
-    context_s: float
-    pass_s: float
-    token_s: float
-    kv_tokens: int
-    max_rows: int = 64
-    chunk_tokens: int = 2048
-    capture_sizes: tuple[int, ...] = ()
-
-    def decode_s(self, batch: int, context_tokens: int) -> float:
-        """See :class:`CostModel`."""
-        return self.step_s + self.row_s * batch + self.context_s * context_tokens
-
-    def extend_s(self, tokens: int, attended_tokens: int) -> float:
-        """See :class:`CostModel`."""
-        return self.pass_s + self.token_s * tokens

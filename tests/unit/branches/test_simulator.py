@@ -7,14 +7,14 @@ import csv
 import numpy as np
 import pytest
 
-from bench.taper.cost import LinearCost, RooflineCost
+from bench.taper.cost import RooflineCost
 from bench.taper.engine import Noise, Slo, simulate
-from bench.taper.measured import fit_measured
+from bench.taper.measured import MeasuredCost, fit_measured
 from bench.taper.metrics import met, sustainable_load
 from bench.taper.workload import Job, WorkloadSpec, make_jobs
 from sgl_compiled.branches import make_policy
 
-QUIET = LinearCost(step_s=0.01, row_s=0.001, context_s=0.0, pass_s=0.0, token_s=0.0, kv_tokens=10**6)
+QUIET = MeasuredCost((1, 64), (0.011, 0.074), pass_s=0.0, token_s=0.0, kv_tokens=10**6)
 
 
 def run(jobs, policy, cost=QUIET, slo=None, **kwargs):

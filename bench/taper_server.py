@@ -52,7 +52,7 @@ class Run(BaseModel):
     kind: Literal["run"] = "run"
     environment: Environment
     policy: str
-    mix: str = "narrow"
+    mix: str
     load_rps: float
     repetition: int
     tpot_target_s: float
@@ -66,7 +66,7 @@ class Run(BaseModel):
     outputs: int = Field(description="Token sequences: one of a serial request, one more for each branch.")
     outputs_that_differ: int = Field(description="From those under 'eager'.")
     margins_where_they_part: list[float] = Field(
-        default_factory=list, description="Log-probability between the first two tokens that differ, computed anew."
+        description="Log-probability between the first two tokens that differ, computed anew."
     )
     flushed: bool
 

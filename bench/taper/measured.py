@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -66,17 +66,15 @@ def fit_measured(trace: Path, kv_tokens: int) -> tuple[MeasuredCost, Noise]:
     known = [int(n) for n in np.unique(rows) if np.count_nonzero(plain & (rows == n)) >= _ENOUGH]
     assert known, f"no number of rows has {_ENOUGH} steps without an extend"
     medians = tuple(float(np.median(actual[plain & (rows == n)])) for n in known)
-    cost = MeasuredCost(tuple(known), medians, 0.0, 0.0, kv_tokens)
+    cost = MeasuredCost(tuple(known), medians, pass_s=0.0, token_s=0.0, kv_tokens=kv_tokens)
     expected = np.array([cost.decode_s(int(n), 0) for n in rows])
     design = np.column_stack([passes, tokens])[~plain] / actual[~plain, None]
     excess = np.maximum(actual - expected, 0.0)[~plain] / actual[~plain]
     unit = np.maximum(design.max(axis=0, initial=0.0), 1e-12)
     pass_s, token_s = (float(value) for value in nnls(design / unit, excess)[0] / unit) if len(excess) else (0.0, 0.0)
     residual = np.clip(np.log(actual[plain] / expected[plain]), -1.0, 1.0)
-    return (
-        MeasuredCost(tuple(known), medians, pass_s, token_s, kv_tokens),
-        _noise(residual - residual.mean(), float(np.median(actual[plain]))),
-    )
+    noise = _noise(residual - residual.mean(), float(np.median(actual[plain])))
+    return replace(cost, pass_s=pass_s, token_s=token_s), noise
 
 
 def _noise(residual: FloatArray, step_s: float) -> Noise:

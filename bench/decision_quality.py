@@ -169,17 +169,10 @@ def _record(ask: Ask, run: str, dataset: str, identity: str, answer: SelectRespo
     )
 
 
-def answered(path: Path) -> list[Question]:
-    """Return the questions that the file holds."""
+def _lines(path: Path, kind: str) -> list[str]:
+    """Records of one kind that the file holds, as they are written."""
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    return [Question.model_validate_json(line) for line in lines if '"kind":"question"' in line]
-
-
-def _models(path: Path) -> set[str]:
-    """Models whose answers the file holds, as its summaries name them."""
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    found = (Summary.model_validate_json(line) for line in lines if '"kind":"summary"' in line)
-    return {summary.environment.model for summary in found}
+    return [line for line in lines if f'"kind":"{kind}"' in line]
 
 
 def _ask_all(url: str, questions: int, run: str, minutes: float, done: set[tuple[str, str]]) -> Iterator[Question]:
@@ -232,9 +225,11 @@ def main(
     with serving(model, url) as address:
         served = httpx.get(address + "/get_model_info", timeout=60, trust_env=False).json()
         place = environment(served["model_path"])
-        if others := _models(out) - {place.model}:
+        # Only summaries name their model.
+        summaries = map(Summary.model_validate_json, _lines(out, "summary"))
+        if others := {summary.environment.model for summary in summaries} - {place.model}:
             raise typer.BadParameter(f"{out} holds answers of {', '.join(others)}; give {place.model} another --out")
-        records = answered(out)
+        records = [Question.model_validate_json(line) for line in _lines(out, "question")]
         done = {(record.dataset, record.question) for record in records}
         for record in _ask_all(address, questions, place.timestamp, minutes, done):
             append(out, record)
